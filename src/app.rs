@@ -28,7 +28,7 @@ use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::query::Query;
-use crate::query::influx::sensors_of;
+use crate::query::influx::sensor_test;
 use crate::store::MergedView;
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
@@ -126,7 +126,7 @@ async fn serve(
         }
     };
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(sensors_of);
+    let understand = Arc::new(sensor_test);
     let (ingest, mut closing) =
         Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);
@@ -145,7 +145,7 @@ async fn serve(
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
-    metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
+    metrics.backup_proved(crate::backup::proved::read(&settings.server.data_dir).unwrap_or(0));
     let backups = Arc::new(Semaphore::new(1));
     let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
     let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };
@@ -180,7 +180,7 @@ async fn serve(
         settings: &settings,
         addresses,
         first_token: first_token.as_ref(),
-        enforced: app.access.is_enforced(),
+        is_enforced: app.access.is_enforced(),
         started: started.monotonic,
         stopping,
     });

@@ -38,7 +38,7 @@ pub mod bucket {
     pub use hourglass_store_api::{StorageError, Store, StoreSpace, Unusable};
 }
 
-/// How much the slow tests do.
+/// The amount of work of slow tests.
 #[cfg(test)]
 #[path = "../tests/it/support/scale.rs"]
 mod scale;

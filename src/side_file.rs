@@ -150,7 +150,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     /// # Errors
     /// If the folder cannot be read.
     pub fn segments(&self) -> io::Result<Vec<Segment>> {
-        let Some(entries) = found(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
+        let Some(entries) = none_if_missing(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
         let mut segments = Vec::new();
         for entry in entries {
             let path = entry?.path();
@@ -160,32 +160,32 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let Some(first_id) = stem.and_then(|stem| stem.parse().ok()) else { continue };
             // Another process may have removed the file just now.
-            let Some(meta) = found(fs::metadata(&path))? else { continue };
+            let Some(meta) = none_if_missing(fs::metadata(&path))? else { continue };
             segments.push(Segment { first_id, bytes: meta.len(), modified: meta.modified()?, path });
         }
         segments.sort_unstable_by_key(|segment| segment.first_id);
         Ok(segments)
     }
 
-    /// Passes each record with an id above `after` to `take`, together with its segment and id, oldest first. Stops
+    /// Passes each record with an id above `after_id` to `take`, together with its segment and id, oldest first. Stops
     /// when `take` breaks. Returns the number of damaged or incomplete lines.
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn read(&self, after: u64, mut take: impl FnMut(&Segment, u64, T) -> ControlFlow<()>) -> io::Result<u64> {
+    pub fn read(&self, after_id: u64, mut take: impl FnMut(&Segment, u64, T) -> ControlFlow<()>) -> io::Result<u64> {
         let segments = self.segments()?;
         let mut damaged = 0;
         for (index, segment) in segments.iter().enumerate() {
-            if segments.get(index + 1).is_some_and(|next| next.first_id <= after) {
+            if segments.get(index + 1).is_some_and(|next| next.first_id <= after_id) {
                 continue;
             }
-            let Some(file) = found(File::open(&segment.path))? else { continue };
+            let Some(file) = none_if_missing(File::open(&segment.path))? else { continue };
             for line in BufReader::new(file).split(b'\n') {
                 let Some((id, record)) = parse(&line?) else {
                     damaged += 1;
                     continue;
                 };
-                if id > after && take(segment, id, record).is_break() {
+                if id > after_id && take(segment, id, record).is_break() {
                     return Ok(damaged);
                 }
             }
@@ -230,8 +230,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     ///
     /// # Errors
     /// If the folder cannot be read or written.
-    pub fn expire(&mut self, since: SystemTime) -> io::Result<()> {
-        let mut old = self.segments()?.into_iter().take_while(|segment| segment.modified < since);
+    pub fn expire(&mut self, oldest_kept: SystemTime) -> io::Result<()> {
+        let mut old = self.segments()?.into_iter().take_while(|segment| segment.modified < oldest_kept);
         old.try_for_each(|segment| fs::remove_file(segment.path))
     }
 }
@@ -247,7 +247,7 @@ fn replace(segment: &Segment, lines: &[u8]) -> io::Result<()> {
 }
 
 /// Maps the error of a missing file or folder to `None`.
-fn found<F>(result: io::Result<F>) -> io::Result<Option<F>> {
+fn none_if_missing<F>(result: io::Result<F>) -> io::Result<Option<F>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),

@@ -8,7 +8,7 @@ use hourglass::access::Caller;
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::Settings;
 use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError};
-use hourglass::query::influx::sensors_of;
+use hourglass::query::influx::sensor_test;
 use hourglass::reading::Precision;
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
@@ -102,19 +102,19 @@ impl Path {
         std::process::exit(0)
     }
 
-    async fn write(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
+    async fn lines(&self, body: &str, is_partial: bool) -> Result<Ack, IngestError> {
         let precision = Precision::Nanoseconds;
         let ack = Some(AckLevel::Log);
         let arrival = Arrival {
             database: "bench",
             precision,
-            declared: true,
+            is_precision_declared: true,
             received: 0,
-            partial,
+            is_partial,
             ack,
             key: None,
-            patient: false,
-            by: &Caller::Anybody,
+            is_patient: false,
+            caller: &Caller::Anybody,
             address: None,
         };
         let mut admission = self.ingest.admission();
@@ -148,7 +148,7 @@ pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<Merge
     let (wal, recovery) = open_wal(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(bounds));
-    Ingest::start(Arc::new(default_settings(folder)), store, Arc::new(sensors_of), wal, &recovery, clock, metrics).0
+    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensor_test), log, &recovery, clock, metrics).0
 }
 
 fn open_wal(disk: MemoryDisk) -> (Wal, Recovery) {

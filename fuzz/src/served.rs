@@ -114,7 +114,7 @@ fn create_app() -> (Arc<App>, Metrics) {
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let settings = Arc::new(server_settings(folder.path()));
     let store = Arc::new(MergedView::new(store));
-    let find_sensors = Arc::new(query::influx::sensors_of);
+    let understand = Arc::new(query::influx::sensor_test);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) =
@@ -126,7 +126,7 @@ fn create_app() -> (Arc<App>, Metrics) {
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
-    let access = Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken));
+    let access = Arc::new(TokenRegistry::from_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken));
     let audit = Arc::new(Audit::new(folder.path(), 1 << 20));
     drop(folder);
     let started = StartTime { wall_ns: 0, monotonic: Instant::now() };

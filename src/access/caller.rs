@@ -48,7 +48,7 @@ impl LastUse {
 
     /// Returns the last use if it is due to be stored, which happens at most once per `interval` seconds.
     #[must_use]
-    pub fn unstored(&self, now: i64, interval: i64) -> Option<i64> {
+    pub fn due_last_use(&self, now: i64, interval: i64) -> Option<i64> {
         let is_due = now.saturating_sub(self.stored_at.load(Ordering::Relaxed)) >= interval;
         self.last().filter(|last| is_due && *last > self.stored.load(Ordering::Relaxed))
     }

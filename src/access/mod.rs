@@ -22,5 +22,5 @@ pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
 pub use self::registry::{Mode, TokenRegistry};
 pub use self::scopes::{Pin, Scopes, is_glob, matches};
-pub use self::secret::{Presented, Secret, hex};
+pub use self::secret::{PresentedToken, Secret, hex};
 pub use self::token::{Token, TokenStore, TokenStoreError};

@@ -167,7 +167,7 @@ impl Usage {
         if bucket.left > 0.0 {
             return Ok(());
         }
-        Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until(0.0)))
+        Err(self.new_exhausted(Rate::Readings, limit, 1.0, bucket.until(0.0)))
     }
 
     /// Charges admitted readings. Returns a warning if the quota is nearly used up.
@@ -176,7 +176,8 @@ impl Usage {
         let mut bucket = self.readings.as_ref()?.lock();
         bucket.refill(now);
         bucket.left -= as_f64(readings);
-        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until(0.0)))
+        (bucket.used_share() >= WARN_FROM)
+            .then(|| self.new_exhausted(Rate::Readings, limit, bucket.used_share(), bucket.until(0.0)))
     }
 
     /// Charges one new sensor.
@@ -202,14 +203,14 @@ impl Usage {
         let mut bucket = bucket.lock();
         bucket.refill(now);
         if bucket.left < 1.0 {
-            return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
+            return Err(self.new_exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
         }
         bucket.left -= count;
         Ok(())
     }
 
     /// Refunds one new sensor that was charged but not created.
-    pub fn give_back(&self) {
+    pub fn refund_new_sensor(&self) {
         if let Some(bucket) = &self.new_sensors {
             let mut bucket = bucket.lock();
             bucket.left = (bucket.left + 1.0).min(bucket.size);
@@ -228,7 +229,7 @@ impl Usage {
             return Ok(());
         }
         if sensors.len() >= limit as usize {
-            return Err(self.exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO));
+            return Err(self.new_exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO));
         }
         sensors.insert(hash);
         Ok(())
@@ -251,23 +252,24 @@ impl Usage {
             let count = known.unwrap_or_else(|| self.sensors.lock().len());
             let used = as_f64(count) / f64::from(limit.max(1));
             if used >= WARN_FROM {
-                return Some(self.exhausted(Rate::Sensors, limit, used, Duration::ZERO));
+                return Some(self.new_exhausted(Rate::Sensors, limit, used, Duration::ZERO));
             }
         }
         let limit = self.quota.new_sensors_per_hour?;
         let mut bucket = self.new_sensors.as_ref()?.lock();
         bucket.refill(now);
-        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::NewSensors, limit, bucket.used(), bucket.until(1.0)))
+        (bucket.used_share() >= WARN_FROM)
+            .then(|| self.new_exhausted(Rate::NewSensors, limit, bucket.used_share(), bucket.until(1.0)))
     }
 
     /// Returns an error if `known` sensors, counted by the caller, reach the limit.
     #[must_use]
     pub fn too_many(&self, known: usize) -> Option<Exhausted> {
         let limit = self.quota.sensors?;
-        (known >= limit as usize).then(|| self.exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO))
+        (known >= limit as usize).then(|| self.new_exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO))
     }
 
-    fn exhausted(&self, rate: Rate, limit: u32, used: f64, retry_after: Duration) -> Exhausted {
+    fn new_exhausted(&self, rate: Rate, limit: u32, used: f64, retry_after: Duration) -> Exhausted {
         Exhausted { rate, owner: self.owner.clone(), limit, used, retry_after }
     }
 }
@@ -292,7 +294,7 @@ impl TokenBucket {
         self.filled = self.filled.max(now);
     }
 
-    fn used(&self) -> f64 {
+    fn used_share(&self) -> f64 {
         if self.size > 0.0 { 1.0 - self.left / self.size } else { 1.0 }
     }
 
@@ -368,7 +370,7 @@ mod tests {
         usage.take_new_sensor(now).unwrap();
         let refused = usage.take_new_sensor(now).unwrap_err();
         assert!((1790..=1800).contains(&refused.retry_after.as_secs()), "{:?}", refused.retry_after);
-        usage.give_back();
+        usage.refund_new_sensor();
         usage.take_new_sensor(now).unwrap();
     }
 

@@ -13,7 +13,7 @@ use super::caller::{Caller, Denied, Holder};
 use super::change::{ChangedToken, RejectedChange, TokenChange};
 use super::file::TokenFile;
 use super::quota::Usage;
-use super::secret::{Presented, Secret};
+use super::secret::{PresentedToken, Secret};
 use super::token::{Token, TokenStore, TokenStoreError};
 use crate::clock::now_seconds;
 use crate::telemetry::TokenTerms;
@@ -51,7 +51,7 @@ pub struct TokenRegistry {
     file: Option<TokenFile>,
     /// A copy of the tokens in MongoDB, for a start while MongoDB is unavailable.
     cache: Option<TokenFile>,
-    /// The number of seconds for which tokens stay valid that cannot be read again.
+    /// The number of seconds for which known tokens stay valid while they cannot be read.
     max_age: i64,
     /// The maximum number of seconds for which a token is valid after its creation (`auth.max_lifetime`).
     max_lifetime: Option<i64>,
@@ -88,10 +88,18 @@ impl KnownTokens {
     }
 }
 
+/// A token with the time of its last use.
+#[derive(Debug, Clone)]
+pub struct ListedToken {
+    pub token: Token,
+    /// In seconds since the epoch. `None` if the token was never used.
+    pub last_use: Option<i64>,
+}
+
 impl TokenRegistry {
     /// Returns a registry of tokens in a file.
     #[must_use]
-    pub fn of_file(file: TokenFile, mode: Mode) -> Self {
+    pub fn from_file(file: TokenFile, mode: Mode) -> Self {
         Self { file: Some(file.clone()), ..Self::new(Arc::new(file), mode) }
     }
 
@@ -112,7 +120,7 @@ impl TokenRegistry {
     /// Returns a registry of tokens in MongoDB, with a copy in a file. All requests are denied if the tokens could not
     /// be read for `max_age`.
     #[must_use]
-    pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
+    pub fn from_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
         let max_age = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
         Self { cache: Some(cache), max_age, ..Self::new(store, mode) }
     }
@@ -170,7 +178,7 @@ impl TokenRegistry {
 
     async fn read_uses(&self) -> Result<(), TokenStoreError> {
         let uses = self.store.uses().await?;
-        let known = self.known();
+        let known = self.known_tokens();
         for (name, holder) in &known.by_name {
             if let Some(last) = uses.get(name) {
                 holder.last_use.merge_stored(*last);
@@ -180,11 +188,11 @@ impl TokenRegistry {
     }
 
     async fn store_uses(&self, now: i64) -> Result<(), TokenStoreError> {
-        let known = self.known();
+        let known = self.known_tokens();
         let due = known
             .by_name
             .iter()
-            .filter_map(|(name, holder)| Some((name.clone(), holder.last_use.unstored(now, USES_SECONDS)?)));
+            .filter_map(|(name, holder)| Some((name.clone(), holder.last_use.due_last_use(now, USES_SECONDS)?)));
         let due: Vec<(String, i64)> = due.take(BATCH_USES_MAX).collect();
         if due.is_empty() {
             return Ok(());
@@ -219,7 +227,7 @@ impl TokenRegistry {
                 }
                 Err(error) if !has_failed => {
                     self.guard_unreadable(&error);
-                    if self.known().is_loaded {
+                    if self.known_tokens().is_loaded {
                         tracing::warn!(%error, "reading the tokens failed; the last known tokens apply");
                     }
                     has_failed = true;
@@ -240,7 +248,7 @@ impl TokenRegistry {
     async fn refresh(&self) -> Result<(), TokenStoreError> {
         let tokens = self.store.tokens().await?;
         self.note_read(now_seconds());
-        if self.known().is_loaded && self.known().tokens == tokens {
+        if self.known_tokens().is_loaded && self.known_tokens().tokens == tokens {
             return Ok(());
         }
         if let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.write(&tokens)) {
@@ -263,7 +271,7 @@ impl TokenRegistry {
     /// Denies every request if the tokens are unreadable and none is known, because the unreadable ones may be the
     /// first.
     fn guard_unreadable(&self, error: &TokenStoreError) {
-        let before = self.known();
+        let before = self.known_tokens();
         if matches!(error, TokenStoreError::Unreadable { .. }) && !before.is_guarded {
             let known = KnownTokens { is_guarded: true, ..KnownTokens::default() };
             *self.known.write() = Arc::new(known);
@@ -272,7 +280,7 @@ impl TokenRegistry {
 
     /// Replaces the tokens. Keeps last uses, and the usage of each quota that did not change.
     fn replace_tokens(&self, tokens: Vec<Token>) {
-        let before = self.known();
+        let before = self.known_tokens();
         let is_guarded = before.is_guarded || !tokens.is_empty();
         let mut known = KnownTokens { is_loaded: true, is_guarded, ..KnownTokens::default() };
         for token in &tokens {
@@ -301,16 +309,16 @@ impl TokenRegistry {
         *self.known.write() = Arc::new(known);
     }
 
-    fn known(&self) -> Arc<KnownTokens> {
+    fn known_tokens(&self) -> Arc<KnownTokens> {
         self.known.read().clone()
     }
 
-    /// Returns all known tokens, including revoked ones, each with its last use in seconds since the epoch.
+    /// Returns all known tokens, including revoked ones.
     #[must_use]
-    pub fn list(&self) -> Vec<(Token, Option<i64>)> {
-        let known = self.known();
+    pub fn list(&self) -> Vec<ListedToken> {
+        let known = self.known_tokens();
         let last_use = |token: &Token| known.by_name.get(&token.name)?.last_use.last();
-        known.tokens.iter().map(|token| (token.clone(), last_use(token))).collect()
+        known.tokens.iter().map(|token| ListedToken { token: token.clone(), last_use: last_use(token) }).collect()
     }
 
     /// Makes a change, which takes effect at once.
@@ -329,7 +337,7 @@ impl TokenRegistry {
     /// Returns the number of tokens, including revoked ones.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known().tokens.len()
+        self.known_tokens().tokens.len()
     }
 
     /// Returns true if no token exists, not even a revoked one.
@@ -341,13 +349,13 @@ impl TokenRegistry {
     /// Returns true if any token is valid at `now` (seconds since the epoch).
     #[must_use]
     pub fn has_live(&self, now: i64) -> bool {
-        self.known().by_name.values().any(|holder| holder.token.is_live(now))
+        self.known_tokens().by_name.values().any(|holder| holder.token.is_live(now))
     }
 
     /// Returns the ages and ends of valid tokens at `now` (seconds since the epoch), for reminders and metrics.
     #[must_use]
     pub fn terms(&self, now: i64) -> TokenTerms {
-        let known = self.known();
+        let known = self.known_tokens();
         let mut terms = TokenTerms::default();
         for holder in known.by_name.values().filter(|holder| holder.token.is_live(now)) {
             let created = holder.token.created;
@@ -367,7 +375,7 @@ impl TokenRegistry {
     /// Returns true if requests need a token, or may need one because the tokens have not been read yet.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        let known = self.known();
+        let known = self.known_tokens();
         self.mode == Mode::Always || known.is_guarded || !known.is_loaded
     }
 
@@ -399,7 +407,7 @@ impl TokenRegistry {
         let Some(text) = token.filter(|text| !text.is_empty()) else {
             return admit(known.by_identities(identities).ok_or(Denied::Missing)?, now);
         };
-        let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
+        let presented = PresentedToken::parse(text).ok_or(Denied::Malformed)?;
         let KnownSecret { secret, holder } = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
         if !secret.matches(&presented) {
             return Err(Denied::Unknown);
@@ -418,7 +426,7 @@ impl TokenRegistry {
     /// Returns the tokens, unless they were never read or not within `max_age`. Then there may be tokens that are
     /// unknown here, so the request is denied.
     fn current(&self, now: i64) -> Result<Arc<KnownTokens>, Denied> {
-        let known = self.known();
+        let known = self.known_tokens();
         let is_outdated = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;
         if known.is_loaded && !is_outdated { Ok(known) } else { Err(Denied::Unavailable) }
     }

@@ -41,19 +41,19 @@ pub struct Scopes {
 impl Scopes {
     #[must_use]
     pub fn may_write(&self, database: &str) -> bool {
-        any(&self.write, database) || any(&self.admin, database)
+        matches_any(&self.write, database) || matches_any(&self.admin, database)
     }
 
     #[must_use]
     pub fn may_read(&self, database: &str) -> bool {
-        any(&self.read, database) || any(&self.admin, database)
+        matches_any(&self.read, database) || matches_any(&self.admin, database)
     }
 
     /// Returns true if the token may delete from a database or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
         // A drop also removes sensors that the pins exclude, so a token with pins must not manage databases.
-        self.pins.is_empty() && any(&self.admin, database)
+        self.pins.is_empty() && matches_any(&self.admin, database)
     }
 
     /// Returns true if the token may manage some database.
@@ -81,7 +81,7 @@ impl Scopes {
     }
 }
 
-fn any(globs: &[String], name: &str) -> bool {
+fn matches_any(globs: &[String], name: &str) -> bool {
     // A retention policy is a database of its own, named `database/policy`. Access to the database includes it.
     let owner = name.split_once('/').map(|(owner, _)| owner);
     globs.iter().any(|glob| matches(glob, name) || owner.is_some_and(|owner| matches(glob, owner)))

@@ -39,7 +39,7 @@ impl Secret {
 
     /// Returns true if the presented secret is this one. Compares in constant time.
     #[must_use]
-    pub fn matches(&self, presented: &Presented<'_>) -> bool {
+    pub fn matches(&self, presented: &PresentedToken<'_>) -> bool {
         let digest = hex(&Sha256::digest(presented.secret));
         bool::from(self.sha256.as_bytes().ct_eq(digest.as_bytes()))
     }
@@ -47,13 +47,13 @@ impl Secret {
 
 /// A token as a client sent it. Its `Debug` output shows only the id.
 #[derive(Clone, Copy)]
-pub struct Presented<'a> {
+pub struct PresentedToken<'a> {
     /// The claimed id.
     pub id: &'a str,
     secret: &'a str,
 }
 
-impl<'a> Presented<'a> {
+impl<'a> PresentedToken<'a> {
     /// Parses the text of a token. Returns `None` if it does not have the form of one.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
@@ -69,7 +69,7 @@ impl<'a> Presented<'a> {
     }
 }
 
-impl std::fmt::Debug for Presented<'_> {
+impl std::fmt::Debug for PresentedToken<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{PREFIX}{}_***", self.id)
     }
@@ -93,7 +93,7 @@ mod tests {
         let (secret, text) = Secret::generate().unwrap();
         let (other, other_text) = Secret::generate().unwrap();
         assert_ne!(text, other_text);
-        let presented = Presented::parse(&text).unwrap();
+        let presented = PresentedToken::parse(&text).unwrap();
         assert!(presented.id == secret.id && secret.matches(&presented) && !other.matches(&presented));
         assert_eq!(presented.to_secret(), secret);
         assert!(!text.contains(&secret.sha256) && !secret.sha256.contains(&text[16..]));
@@ -113,8 +113,8 @@ mod tests {
         for wrong in
             ["", "hg_", "hg__", &text[..text.len() - 1], &text[1..], &format!("{text}0"), &text.replace("hg_", "hx_")]
         {
-            assert!(Presented::parse(wrong).is_none(), "{wrong}");
+            assert!(PresentedToken::parse(wrong).is_none(), "{wrong}");
         }
-        assert!(Presented::parse(&format!(" {text}\n")).is_some());
+        assert!(PresentedToken::parse(&format!(" {text}\n")).is_some());
     }
 }

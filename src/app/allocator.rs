@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::config::Settings;
 
-/// Maximum `server.memory` for which memory is returned at once. With more, the slack does not matter, and returning it
-/// at once costs time.
+/// Maximum `server.memory` for which memory is returned at once. With more, unused memory matters
+/// less than the time that returning it takes.
 const SCARCE_BYTES: usize = 128 << 20;
 /// mimalloc's delay in milliseconds until it returns freed memory.
 const OPTION: &str = "MIMALLOC_PURGE_DELAY";

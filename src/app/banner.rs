@@ -18,7 +18,7 @@ pub struct Ready<'a> {
     /// The first token, if this start created it.
     pub first_token: Option<&'a FirstToken>,
     /// True if requests need a token.
-    pub enforced: bool,
+    pub is_enforced: bool,
     pub started: Instant,
     /// True once the server stops.
     pub stopping: watch::Receiver<bool>,
@@ -31,7 +31,7 @@ pub struct Banner {
 
 impl Banner {
     pub fn new() -> Self {
-        Self { paint: Paint::of(std::io::stdout().is_terminal()) }
+        Self { paint: Paint::new(std::io::stdout().is_terminal()) }
     }
 
     pub fn title(&self, text: &str) {
@@ -55,7 +55,7 @@ impl Banner {
 
 /// Prints the banner of `serve`.
 pub fn print(ready: &Ready<'_>) {
-    let Ready { settings, addresses, first_token, enforced, started, .. } = ready;
+    let Ready { settings, addresses, first_token, is_enforced, started, .. } = ready;
     let folder = data_folder::absolute(&settings.server.data_dir);
     let folder = folder.display();
     let store = if settings.store.uri.is_embedded() {
@@ -89,7 +89,7 @@ pub fn print(ready: &Ready<'_>) {
         None => {}
     }
     let token = first_token.map_or_else(|| "$TOKEN".to_owned(), FirstToken::in_shell);
-    let header = if *enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
+    let header = if *is_enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
     banner.line("  write a reading, and read it back:");
     banner.line(&format!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
     banner.line(&format!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::backup::{Operation, Unfinished};
+use crate::backup::{Operation, UnfinishedMark};
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 
@@ -28,11 +28,11 @@ pub fn make_private(folder: &Path) -> anyhow::Result<()> {
 /// Returns an error if a restore or copy into the data folder is incomplete.
 pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
-    let operation =
-        Unfinished::read(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
-    let Some(Operation { what, from, .. }) = operation else { return Ok(()) };
+    let operation = UnfinishedMark::read(folder)
+        .with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
+    let Some(Operation { command, source, .. }) = operation else { return Ok(()) };
     bail!(
-        "`hourglass backup {what}` from {from} into the data folder {} is incomplete: run the same command again, or remove the folder \
+        "`hourglass backup {command}` from {source} into the data folder {} is incomplete: run the same command again, or remove the folder \
          (with MongoDB also the database) to start over",
         folder.display()
     )
@@ -97,10 +97,10 @@ fn holds_data(folder: &Path) -> bool {
 /// Searches other data folders in the places that a wrong path is likely to miss.
 fn near(folder: &Path) -> Vec<PathBuf> {
     let own = absolute(folder);
-    let beside = own.parent().map(Path::to_owned);
-    let siblings = beside.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS_MAX);
+    let parent = own.parent().map(Path::to_owned);
+    let siblings = parent.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS_MAX);
     let mut places: Vec<PathBuf> = siblings.map(|entry| entry.path()).collect();
-    places.extend(beside);
+    places.extend(parent);
     places.extend(SYSTEM_FOLDERS.map(PathBuf::from));
     places.push(PathBuf::from(DEFAULT_NAME));
     if let Some(program) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::access::{Presented, Secret};
+use crate::access::{PresentedToken, Secret};
 
 /// The configuration key.
 pub const KEY: &str = "auth.first_token_file";
@@ -58,7 +58,7 @@ impl SecretFile {
         let mut text = String::new();
         file.take(READ_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("reading {KEY} = {shown}"))?;
         let text = text.trim().to_owned();
-        let Some(presented) = Presented::parse(&text) else {
+        let Some(presented) = PresentedToken::parse(&text) else {
             bail!(
                 "{KEY} = {shown}: its content is no token: expected hg_, 12 hexadecimal digits, _ and 64 more; remove the \
                  file, so that a token is created"

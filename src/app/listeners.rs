@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Settings;
 use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
-use crate::http::{self, App, Cors, EndpointSet, Hosts, Senders};
+use crate::http::{self, App, ClientPolicy, Cors, EndpointSet, Hosts};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -85,7 +85,7 @@ impl Listeners {
     ) -> JoinHandle<()> {
         let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
-        let senders = Arc::new(senders(settings));
+        let client_policy = Arc::new(client_policy(settings));
         // Keep the other half of the time for the flush and for closing.
         let drain_timeout = settings.server.shutdown_timeout / 2;
         let proxies = Arc::new(TrustedProxies::new(&settings.server.trusted_proxies));
@@ -99,14 +99,14 @@ impl Listeners {
             serving.spawn(tcp::serve(listener, limits.clone(), service, stopping.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::HttpService::new(app.clone(), EndpointSet::Status, senders.clone());
+            let service = http::HttpService::new(app.clone(), EndpointSet::Status, client_policy.clone());
             // Give it its own connection limits, so that health checks work even if the other listeners are full.
             let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
             let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), stopping.clone());
             serving.spawn(enforce_deadlines(limits, serve));
         }
         let endpoints = if self.addresses.status.is_some() { EndpointSet::AllButStatus } else { EndpointSet::All };
-        let service = http::HttpService::new(app, endpoints, senders);
+        let service = http::HttpService::new(app, endpoints, client_policy);
         if let Some(tcp) = self.https {
             let listener = Listener { tls: by_tls(protocol.alpn_names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), stopping.clone()));
@@ -169,8 +169,8 @@ async fn reload_certificates(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     tokio::join!(changes, on_hangup);
 }
 
-fn senders(settings: &Settings) -> Senders {
-    Senders {
+fn client_policy(settings: &Settings) -> ClientPolicy {
+    ClientPolicy {
         cors: Cors::new(&settings.cors.origins),
         hosts: Hosts::new(&settings.server.hosts),
         proxies: TrustedProxies::new(&settings.server.trusted_proxies),

@@ -131,7 +131,7 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
         budget_bytes: settings.wal.budget_bytes as u64,
         queue_bytes: settings.wal.queue_bytes as u64,
         compress: settings.wal.compress,
-        least: least(stamps.clone()).context("reading the system's random bytes")?,
+        least: least_sequence(stamps.clone()).context("reading the system's random bytes")?,
         ..wal::WalOptions::new(settings.store.uri.identity())
     };
     let started = Instant::now();
@@ -155,7 +155,7 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
 }
 
 /// Makes stamps the lower bound of the WAL's sequence numbers.
-fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
+fn least_sequence(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     let mut random = [0];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))

@@ -64,12 +64,12 @@ pub(crate) async fn open(
     mongo: Option<Arc<MongoStore>>,
 ) -> anyhow::Result<(Arc<TokenRegistry>, Option<FirstToken>)> {
     let directory = &settings.server.data_dir;
-    let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
+    let needed = settings.exposed_address().is_some() || settings.auth.required == AuthRequired::Always;
     // A configured first token means that the service must not be open, even if the token cannot be created now.
     let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
-        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
-        None => TokenRegistry::of_file(TokenFile::own(directory), mode),
+        Some(mongo) => TokenRegistry::from_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
+        None => TokenRegistry::from_file(TokenFile::own(directory), mode),
     };
     let registry = registry.limit_lifetime(settings.max_lifetime());
     let loaded = registry.load().await;

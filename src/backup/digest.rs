@@ -78,15 +78,15 @@ impl AddAssign for SetDigest {
 impl SetDigest {
     /// Computes the digest of readings of one sensor.
     #[must_use]
-    pub fn of(key: &str, readings: &Readings) -> Self {
+    pub fn from_readings(key: &str, readings: &Readings) -> Self {
         let mut digest = Self { readings: readings.len() as u64, ..Self::default() };
         for (name, cells) in readings.columns() {
-            let place = place(key, name);
+            let field_hash = field_hash(key, name);
             for (time, value) in
                 readings.times().iter().zip(cells).filter_map(|(time, cell)| Some((time, cell.as_ref()?)))
             {
                 digest.cells += 1;
-                digest.add(cell(&place, *time, value));
+                digest.add(cell_number(&field_hash, *time, value));
             }
         }
         digest
@@ -94,12 +94,12 @@ impl SetDigest {
 
     /// Computes the digest of the summaries of a sensor's day, or of a part of it, whose readings have expired.
     #[must_use]
-    pub fn of_expired(key: &str, expired: &ExpiredDay) -> Self {
+    pub fn from_expired(key: &str, expired: &ExpiredDay) -> Self {
         let mut digest = Self { summaries: expired.hours.len() as u64, ..Self::default() };
         for hour in &expired.hours {
             digest.add(hour_number(key, hour));
             for (name, summary) in &hour.summaries {
-                digest.add(summary_number(&place(key, name), hour, summary));
+                digest.add(summary_number(&field_hash(key, name), hour, summary));
             }
         }
         digest
@@ -107,11 +107,11 @@ impl SetDigest {
 
     /// Computes the digest of a sensor's current metadata.
     #[must_use]
-    pub fn of_meta(key: &str, meta: &Meta) -> Self {
+    pub fn from_meta(key: &str, meta: &Meta) -> Self {
         let mut digest = Self::default();
         for (name, json) in meta.values() {
             digest.metadata += 1;
-            let hash = Sha256::new().chain_update(place(key, name)).chain_update(0_i64.to_be_bytes());
+            let hash = Sha256::new().chain_update(field_hash(key, name)).chain_update(0_i64.to_be_bytes());
             digest.add(number(&hash.chain_update([7]).chain_update(json.as_bytes()).finalize()));
         }
         digest
@@ -181,13 +181,13 @@ impl StoreDigest {
     }
 }
 
-fn place(key: &str, name: &str) -> [u8; 32] {
-    let place = Sha256::new().chain_update((key.len() as u64).to_be_bytes());
-    place.chain_update(key).chain_update(name).finalize().into()
+fn field_hash(key: &str, name: &str) -> [u8; 32] {
+    let hash = Sha256::new().chain_update((key.len() as u64).to_be_bytes());
+    hash.chain_update(key).chain_update(name).finalize().into()
 }
 
-fn cell(place: &[u8; 32], time: i64, value: &Value) -> u128 {
-    let hash = Sha256::new().chain_update(place).chain_update(time.to_be_bytes());
+fn cell_number(field_hash: &[u8; 32], time: i64, value: &Value) -> u128 {
+    let hash = Sha256::new().chain_update(field_hash).chain_update(time.to_be_bytes());
     number(&with_value(hash, value).finalize())
 }
 
@@ -202,14 +202,15 @@ fn with_value(hash: Sha256, value: &Value) -> Sha256 {
 }
 
 fn hour_number(key: &str, hour: &ExpiredHour) -> u128 {
-    let hash = Sha256::new().chain_update(place(key, "")).chain_update(hour.hour.0.to_be_bytes()).chain_update([6]);
+    let hash =
+        Sha256::new().chain_update(field_hash(key, "")).chain_update(hour.hour.0.to_be_bytes()).chain_update([6]);
     let hash = hash.chain_update(hour.count.to_be_bytes()).chain_update(hour.first.to_be_bytes());
     number(&hash.chain_update(hour.last.to_be_bytes()).finalize())
 }
 
-fn summary_number(place: &[u8; 32], hour: &ExpiredHour, summary: &Summary) -> u128 {
+fn summary_number(field_hash: &[u8; 32], hour: &ExpiredHour, summary: &Summary) -> u128 {
     let figures = summary.figures();
-    let hash = Sha256::new().chain_update(place).chain_update(hour.hour.0.to_be_bytes()).chain_update([5]);
+    let hash = Sha256::new().chain_update(field_hash).chain_update(hour.hour.0.to_be_bytes()).chain_update([5]);
     let values = [&figures.min, &figures.max, &figures.first, &figures.last, &figures.sum];
     let hash = values.into_iter().fold(hash.chain_update(figures.count.to_be_bytes()), with_value);
     let rest = figures.rest.parts();
@@ -237,16 +238,16 @@ pub mod hexadecimal {
     ///
     /// # Errors
     /// If the serialiser fails.
-    pub fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&format!("{number:032x}"))
+    pub fn serialize<S: Serializer>(number: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{number:032x}"))
     }
 
     /// Deserialises a number.
     ///
     /// # Errors
     /// If the text has anything but hexadecimal digits.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
-        u128::from_str_radix(&String::deserialize(from)?, 16).map_err(de::Error::custom)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+        u128::from_str_radix(&String::deserialize(deserializer)?, 16).map_err(de::Error::custom)
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn the_digest_is_the_documented_one() {
         let one = set(&[(1_768_435_200_000_000_000, &[("temp", Value::Float(21.5)), ("n", Value::Integer(-3))])]);
-        let digest = SetDigest::of("climate,sensor=s1", &one);
+        let digest = SetDigest::from_readings("climate,sensor=s1", &one);
         assert_eq!((digest.readings, digest.cells), (1, 2));
         assert_eq!(format!("{:032x}", digest.sum), PYTHON);
     }
@@ -284,11 +285,11 @@ mod tests {
             (start + 5, &[("temp", Value::Float(1.0)), ("n", Value::Integer(4))]),
             (start + 3_600_000_000_000, &[("ok", Value::Boolean(true))]),
         ]);
-        let digest = SetDigest::of_expired("climate,sensor=s1", &ExpiredDay::from_readings(&readings));
+        let digest = SetDigest::from_expired("climate,sensor=s1", &ExpiredDay::of(&readings));
         assert_eq!((digest.summaries, digest.readings), (2, 0));
         assert_eq!(format!("{:032x}", digest.sum), PYTHON_SUMMARIES);
         let values = [("site".into(), Some(Arc::from("\"lab\""))), ("x".into(), Some(Arc::from("{\"a\":0.1}")))];
-        let digest = SetDigest::of_meta("climate,sensor=s1", &Meta::change(7, true, values));
+        let digest = SetDigest::from_meta("climate,sensor=s1", &Meta::change(7, true, values));
         assert_eq!(digest.metadata, 2);
         assert_eq!(format!("{:032x}", digest.sum), PYTHON_METADATA);
     }
@@ -302,11 +303,11 @@ mod tests {
         let all = [(1, Value::Float(0.0)), (2, Value::Float(-0.0)), (3, Value::Integer(0)), (4, Value::Unsigned(0))];
         let rows: Vec<(i64, [(&str, Value); 1])> = all.iter().map(|(time, v)| (*time, [("v", v.clone())])).collect();
         let rows: Vec<(i64, &[(&str, Value)])> = rows.iter().map(|(time, fields)| (*time, &fields[..])).collect();
-        let whole = SetDigest::of("m", &set(&rows));
+        let whole = SetDigest::from_readings("m", &set(&rows));
         let mut sum = SetDigest::default();
-        rows.iter().rev().for_each(|row| sum += SetDigest::of("m", &set(&[*row])));
+        rows.iter().rev().for_each(|row| sum += SetDigest::from_readings("m", &set(&[*row])));
         assert_eq!(whole, sum);
-        let of = |key: &str, time, name, value| SetDigest::of(key, &set(&[(time, &[(name, value)])])).sum;
+        let of = |key: &str, time, name, value| SetDigest::from_readings(key, &set(&[(time, &[(name, value)])])).sum;
         let bit = |v: f64, bit: u32| Value::Float(f64::from_bits(v.to_bits() ^ 1 << bit));
         let mut sums = vec![of("m", 1, "v", Value::Float(1.5))];
         sums.extend((0..64).map(|at| of("m", 1, "v", bit(1.5, at))));

@@ -78,8 +78,8 @@ async fn read_stored_parts(
     let mut batch_parts = BATCH_PARTS;
     while !remaining.is_empty() {
         let (batch, rest) = remaining.split_at(batch_parts.min(remaining.len()));
-        let id = |(place, day, part): &(usize, Day, DayPart)| DayId {
-            sensor: sensors[*place].sensor.clone(),
+        let id = |(index, day, part): &(usize, Day, DayPart)| DayId {
+            sensor: sensors[*index].sensor.clone(),
             day: *day,
             part: *part,
         };
@@ -87,9 +87,9 @@ async fn read_stored_parts(
         let days = store.read_days(database, &ids).await?;
         let has_readings = days.iter().flatten().any(|day| !day.readings.is_empty());
         batch_parts = if has_readings { BATCH_PARTS } else { (batch_parts * 2).min(BATCH_PARTS_MAX) };
-        for ((place, day, part), stored) in batch.iter().zip(days) {
+        for ((index, day, part), stored) in batch.iter().zip(days) {
             if let Some(expired) = stored.and_then(|stored| stored.expired) {
-                found.push(ExpiredPart { document: sensors[*place].clone(), day: *day, part: *part, expired });
+                found.push(ExpiredPart { document: sensors[*index].clone(), day: *day, part: *part, expired });
             }
         }
         remaining = rest;
@@ -128,7 +128,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
     let part = match bytes.byte()? {
         0 => DayPart::Whole,
         hour @ 1..=24 => DayPart::Hour(hour - 1),
-        found => return Err(unknown("a part of a day", found)),
+        found => return Err(unknown_byte("a part of a day", found)),
     };
     let day = Day(unzigzag(bytes.varint()?));
     let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
@@ -136,7 +136,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
     for _ in 0..bytes.varint()? {
         let number = bytes.byte()?;
         if number >= 24 {
-            return Err(unknown("an hour", number));
+            return Err(unknown_byte("an hour", number));
         }
         let count = bytes.varint()?;
         let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(bytes.take(8)?.try_into().unwrap_or_default()));
@@ -159,12 +159,12 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
         },
     )?;
     if has_unknown_hour {
-        return Err(unknown("an hour with summaries", 0));
+        return Err(unknown_byte("an hour with summaries", 0));
     }
     Ok((day, part, ExpiredDay { hours }))
 }
 
-fn unknown(what: &'static str, found: u8) -> FiguresError {
+fn unknown_byte(what: &'static str, found: u8) -> FiguresError {
     FiguresError::Damage(ColumnsDamage::Unknown { what, found: found.into() })
 }
 
@@ -207,22 +207,22 @@ mod tests {
                 let packed = pack(Day(day), part, &expired);
                 let (found_day, found_part, found) = unpack(&packed).unwrap();
                 prop_assert_eq!((found_day, found_part, &found), (Day(day), part, &expired));
-                prop_assert_eq!(SetDigest::of_expired("m", &found), SetDigest::of_expired("m", &expired));
+                prop_assert_eq!(SetDigest::from_expired("m", &found), SetDigest::from_expired("m", &expired));
                 for cut in (0..packed.len()).step_by(1 + packed.len() / 16) {
                     prop_assert!(unpack(&packed[..cut]).is_err());
                 }
             }
         }
 
-        /// Every bit of a sum counts, in whatever parts the hours are.
+        /// The digest depends on every bit of a sum, but not on how the hours are split into parts.
         #[test]
         fn parts_of_a_day_add_up(expired in expired(20_000)) {
             let mut sum = SetDigest::default();
             for hour in &expired.hours {
-                sum += SetDigest::of_expired("m", &ExpiredDay { hours: vec![hour.clone()] });
+                sum += SetDigest::from_expired("m", &ExpiredDay { hours: vec![hour.clone()] });
             }
-            prop_assert_eq!(sum, SetDigest::of_expired("m", &expired));
-            prop_assert!(sum.sum != SetDigest::of_expired("n", &expired).sum);
+            prop_assert_eq!(sum, SetDigest::from_expired("m", &expired));
+            prop_assert!(sum.sum != SetDigest::from_expired("n", &expired).sum);
         }
     }
 }

@@ -170,9 +170,9 @@ impl<'a> Fill<'a> {
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
         self.note_times(key, *first, *last);
         let Some(document) = self.sensors.get_mut(key) else { return };
-        let from = readings.len().saturating_sub(self.options.recent);
+        let start = readings.len().saturating_sub(self.options.recent);
         let recent = &mut document.recent;
-        recent.extend((from..readings.len()).map(|index| readings.reading(index)));
+        recent.extend((start..readings.len()).map(|index| readings.reading(index)));
         recent.sort_by_key(|reading: &Reading| reading.time);
         recent.drain(..recent.len().saturating_sub(self.options.recent));
     }
@@ -296,31 +296,31 @@ impl<'a> Fill<'a> {
         }
         loop {
             let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-            for (place, (_, bucket, _)) in work.iter().enumerate() {
-                groups.extend(bucket.next_writes().into_iter().map(|group| (place, group)));
+            for (index, (_, bucket, _)) in work.iter().enumerate() {
+                groups.extend(bucket.next_writes().into_iter().map(|group| (index, group)));
             }
             if groups.is_empty() {
                 return Ok(());
             }
-            let write = |(place, group): &(usize, Vec<usize>)| PageWrite {
-                id: &work[*place].0,
-                bucket: &work[*place].1,
+            let write = |(index, group): &(usize, Vec<usize>)| PageWrite {
+                id: &work[*index].0,
+                bucket: &work[*index].1,
                 group: group.clone(),
             };
             let writes: Vec<PageWrite<'_>> = groups.iter().map(write).collect();
             let outcomes = self.store.raw().write_pages(self.database, &writes).await;
             drop(writes);
             let mut stale = Vec::new();
-            for ((place, group), outcome) in groups.into_iter().zip(outcomes) {
+            for ((index, group), outcome) in groups.into_iter().zip(outcomes) {
                 if outcome.applied()? {
-                    work[place].1.mark_written(&group);
+                    work[index].1.mark_written(&group);
                 } else {
-                    stale.push(place);
+                    stale.push(index);
                 }
             }
             stale.dedup();
-            for place in stale {
-                let (id, bucket, readings) = &mut work[place];
+            for index in stale {
+                let (id, bucket, readings) = &mut work[index];
                 *bucket = self.read_bucket(id, readings.times()).await?;
                 self.apply(bucket, readings);
             }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::form::FrameReader;
-use super::manifest::{KeptFile, Manifest};
+use super::manifest::{FileRef, Manifest};
 use crate::access::hex;
 
 /// Name of the manifest.
@@ -121,21 +121,21 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be synced or renamed.
-    pub fn finish(&self, writing: FileWriter, name: &str) -> Result<KeptFile, FolderError> {
+    pub fn finish(&self, writing: FileWriter, name: &str) -> Result<FileRef, FolderError> {
         let FileWriter { path, file, hash, bytes } = writing;
         let file = file.into_inner().map_err(|error| with_path(&path)(error.into_error()))?;
         file.sync_all().map_err(with_path(&path))?;
-        let to = self.path.join(name);
-        fs::rename(&path, &to).map_err(with_path(&to))?;
-        sync_folder(to.parent().unwrap_or(&self.path))?;
-        Ok(KeptFile { file: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
+        let target = self.path.join(name);
+        fs::rename(&path, &target).map_err(with_path(&target))?;
+        sync_folder(target.parent().unwrap_or(&self.path))?;
+        Ok(FileRef { path: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
     }
 
     /// Writes a whole file.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<KeptFile, FolderError> {
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<FileRef, FolderError> {
         let mut writing = self.begin(name)?;
         writing.put(content)?;
         self.finish(writing, name)
@@ -146,17 +146,17 @@ impl Folder {
     /// # Errors
     /// If one cannot be removed.
     pub fn remove_others(&self, manifest: &Manifest) -> Result<usize, FolderError> {
-        let mut kept: HashSet<PathBuf> = manifest.files().map(|file| self.path.join(&file.file)).collect();
+        let mut kept: HashSet<PathBuf> = manifest.files().map(|file| self.path.join(&file.path)).collect();
         kept.extend([self.path.join(MANIFEST), self.path.join(LOCK)]);
-        remove_in(&self.path, &kept)
+        remove_files_except(&self.path, &kept)
     }
 
     /// Opens a file of the manifest.
     ///
     /// # Errors
     /// If it is missing, or its length differs from that in the manifest.
-    pub fn open(&self, file: &KeptFile) -> Result<File, FolderError> {
-        let path = self.path.join(&file.file);
+    pub fn open(&self, file: &FileRef) -> Result<File, FolderError> {
+        let path = self.path.join(&file.path);
         let opened = File::open(&path).map_err(with_path(&path))?;
         let bytes = opened.metadata().map_err(with_path(&path))?.len();
         if bytes != file.bytes {
@@ -170,8 +170,8 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be read, or its hash differs from that in the manifest.
-    pub fn read(&self, file: &KeptFile) -> Result<Vec<u8>, FolderError> {
-        let path = self.path.join(&file.file);
+    pub fn read(&self, file: &FileRef) -> Result<Vec<u8>, FolderError> {
+        let path = self.path.join(&file.path);
         let mut content = Vec::new();
         self.open(file)?.read_to_end(&mut content).map_err(with_path(&path))?;
         if hex(&Sha256::digest(&content)) != file.sha256 {
@@ -184,15 +184,15 @@ impl Folder {
     ///
     /// # Errors
     /// If it is missing, or its head is damaged.
-    pub fn frames(&self, file: &KeptFile) -> Result<FrameReader<Hashed<BufReader<File>>>, FolderError> {
-        let from = Hashed { from: BufReader::new(self.open(file)?), hash: Sha256::new() };
-        FrameReader::new(from).map_err(|error| self.damaged(file, &error))
+    pub fn frames(&self, file: &FileRef) -> Result<FrameReader<HashingReader<BufReader<File>>>, FolderError> {
+        let reader = HashingReader { reader: BufReader::new(self.open(file)?), hash: Sha256::new() };
+        FrameReader::new(reader).map_err(|error| self.damaged_error(file, &error))
     }
 
     /// Returns an error about a damaged file of the backup.
     #[must_use]
-    pub fn damaged(&self, file: &KeptFile, error: &dyn std::fmt::Display) -> FolderError {
-        wrong(&self.path.join(&file.file), error)
+    pub fn damaged_error(&self, file: &FileRef, error: &dyn std::fmt::Display) -> FolderError {
+        wrong(&self.path.join(&file.path), error)
     }
 }
 
@@ -216,12 +216,12 @@ impl FileWriter {
 
 /// A reader that hashes everything read through it.
 #[derive(Debug)]
-pub struct Hashed<R> {
-    from: R,
+pub struct HashingReader<R> {
+    reader: R,
     hash: Sha256,
 }
 
-impl<R> Hashed<R> {
+impl<R> HashingReader<R> {
     /// Returns the SHA-256 of the bytes read so far, in hexadecimal digits.
     #[must_use]
     pub fn hex(self) -> String {
@@ -229,21 +229,21 @@ impl<R> Hashed<R> {
     }
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(out)?;
+        let read = self.reader.read(out)?;
         self.hash.update(&out[..read]);
         Ok(read)
     }
 }
 
-fn remove_in(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
+fn remove_files_except(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
     let mut removed = 0;
     for entry in fs::read_dir(folder).map_err(with_path(folder))? {
         let entry = entry.map_err(with_path(folder))?;
         let path = entry.path();
         if entry.file_type().map_err(with_path(&path))?.is_dir() {
-            removed += remove_in(&path, kept)?;
+            removed += remove_files_except(&path, kept)?;
             // A folder that still has files remains.
             let _ = fs::remove_dir(&path);
         } else if !kept.contains(&path) {

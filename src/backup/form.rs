@@ -38,7 +38,7 @@ const FRAME_HEAD: usize = 8;
 
 /// A sensor in a backup. All other members of its document follow from its readings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct KeptSensor {
+pub struct BackupSensor {
     pub measurement: String,
     pub tags: Vec<(String, String)>,
     /// The names of fields and of their families, in the order in which the sensor first sent them.
@@ -50,7 +50,7 @@ pub struct KeptSensor {
 
 /// The totals of a file, as its last frame states them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct FileTotals {
     pub sensors: u64,
     #[serde(flatten)]
     pub set: SetDigest,
@@ -88,7 +88,7 @@ impl From<io::Error> for BackupError {
     }
 }
 
-impl KeptSensor {
+impl BackupSensor {
     fn without_meta(document: &SensorDocument) -> Self {
         let SensorDocument { sensor, fields, .. } = document;
         Self {
@@ -127,7 +127,7 @@ impl KeptSensor {
 /// Builds frames, and adds up their totals.
 #[derive(Debug, Default)]
 pub struct Frames {
-    held: Held,
+    totals: FileTotals,
     last: Option<Arc<SensorDocument>>,
 }
 
@@ -137,7 +137,7 @@ impl Frames {
     pub fn piece(&mut self, piece: &Piece) -> Vec<u8> {
         let mut frames = Vec::new();
         if self.count(piece) {
-            frames = frame(&json_payload(b'S', &KeptSensor::without_meta(piece.document())));
+            frames = frame(&json_payload(b'S', &BackupSensor::without_meta(piece.document())));
         }
         let (kind, content) = match piece {
             Piece::Readings(part) => (b'R', sealed::pack(&part.readings)),
@@ -153,36 +153,36 @@ impl Frames {
         let is_new = self.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, document));
         if is_new {
             self.last = Some(document.clone());
-            self.held.sensors += 1;
+            self.totals.sensors += 1;
         }
-        self.held.set += piece.digest();
+        self.totals.set += piece.digest();
         is_new
     }
 
     /// Returns the frame of a sensor with its metadata.
     #[must_use]
     pub fn sensor(&mut self, document: &SensorDocument) -> Vec<u8> {
-        let payload = json_payload(b'D', &KeptSensor::with_meta(document));
+        let payload = json_payload(b'D', &BackupSensor::with_meta(document));
         self.count_sensor(document, content_digest(&payload));
         frame(&payload)
     }
 
     fn count_sensor(&mut self, document: &SensorDocument, content: u128) {
-        self.held.sensors += 1;
-        self.held.set += SetDigest::of_meta(&document.sensor.key, &document.meta);
-        self.held.content = self.held.content.wrapping_add(content);
+        self.totals.sensors += 1;
+        self.totals.set += SetDigest::from_meta(&document.sensor.key, &document.meta);
+        self.totals.content = self.totals.content.wrapping_add(content);
     }
 
     /// Returns the last frame.
     #[must_use]
     pub fn end(self) -> Vec<u8> {
-        frame(&json_payload(b'E', &self.held))
+        frame(&json_payload(b'E', &self.totals))
     }
 
     /// Returns the totals so far.
     #[must_use]
-    pub fn held(&self) -> Held {
-        self.held
+    pub fn totals(&self) -> FileTotals {
+        self.totals
     }
 
     /// Returns a frame with the reason why no more frames follow.
@@ -199,7 +199,7 @@ fn json_payload(kind: u8, value: &impl Serialize) -> Vec<u8> {
     payload
 }
 
-/// Returns the summand of [`Held::content`] for one sensor.
+/// Returns the summand of [`FileTotals::content`] for one sensor.
 fn content_digest(payload: &[u8]) -> u128 {
     number(&Sha256::digest(payload))
 }
@@ -212,19 +212,19 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 /// Reads frames, and checks that they are complete and undamaged.
 #[derive(Debug)]
 pub struct FrameReader<R> {
-    from: R,
+    reader: R,
     frames: Frames,
     last: Option<Arc<SensorDocument>>,
 }
 
 /// An item of a file.
 #[derive(Debug)]
-pub enum Next {
+pub enum FrameItem {
     Piece(Piece),
     /// A sensor with its metadata.
     Sensor(SensorDocument),
     /// The end, whose totals match the frames before.
-    End(Held),
+    End(FileTotals),
 }
 
 impl<R: Read> FrameReader<R> {
@@ -232,52 +232,52 @@ impl<R: Read> FrameReader<R> {
     ///
     /// # Errors
     /// [`BackupError`]
-    pub fn new(mut from: R) -> Result<Self, BackupError> {
+    pub fn new(mut reader: R) -> Result<Self, BackupError> {
         let mut head = [0; HEAD.len()];
-        from.read_exact(&mut head)?;
+        reader.read_exact(&mut head)?;
         if head != HEAD {
             return Err(BackupError::Head);
         }
-        Ok(Self { from, frames: Frames::default(), last: None })
+        Ok(Self { reader, frames: Frames::default(), last: None })
     }
 
     /// Reads the next item. It is an error if anything follows the end.
     ///
     /// # Errors
     /// [`BackupError`]
-    pub fn read(&mut self) -> Result<Next, BackupError> {
+    pub fn read(&mut self) -> Result<FrameItem, BackupError> {
         let json = |error: serde_json::Error| BackupError::Damaged(format!("a frame has invalid JSON: {error}"));
         let damaged = |error: &dyn std::fmt::Display| BackupError::Damaged(error.to_string());
         loop {
-            let payload = read_frame(&mut self.from)?;
+            let payload = read_frame(&mut self.reader)?;
             let (kind, content) = payload.split_first().ok_or_else(|| damaged(&"a frame is empty"))?;
             match kind {
                 b'S' => {
-                    let sensor: KeptSensor = serde_json::from_slice(content).map_err(json)?;
+                    let sensor: BackupSensor = serde_json::from_slice(content).map_err(json)?;
                     self.last = Some(Arc::new(sensor.document()?));
                 }
                 b'R' => {
                     let readings = sealed::unpack_readings(content, SETTLED).map_err(|error| damaged(&error))?;
-                    return self.piece(|document| Piece::Readings(Part { document, readings, within: None }));
+                    return self.piece(|document| Piece::Readings(Part { document, readings, times: None }));
                 }
                 b'H' => {
                     let (day, part, expired) = expired::unpack(content).map_err(|error| damaged(&error))?;
                     return self.piece(|document| Piece::Expired(ExpiredPart { document, day, part, expired }));
                 }
                 b'D' => {
-                    let sensor: KeptSensor = serde_json::from_slice(content).map_err(json)?;
+                    let sensor: BackupSensor = serde_json::from_slice(content).map_err(json)?;
                     let document = sensor.document()?;
                     self.frames.count_sensor(&document, content_digest(&payload));
-                    return Ok(Next::Sensor(document));
+                    return Ok(FrameItem::Sensor(document));
                 }
                 b'E' => {
-                    let held: Held = serde_json::from_slice(content).map_err(json)?;
-                    if held != self.frames.held {
-                        let what = format!("its end states {held:?}, but it has {:?}", self.frames.held);
+                    let totals: FileTotals = serde_json::from_slice(content).map_err(json)?;
+                    if totals != self.frames.totals {
+                        let what = format!("its end states {totals:?}, but it has {:?}", self.frames.totals);
                         return Err(BackupError::Damaged(what));
                     }
-                    return match self.from.read(&mut [0; 1])? {
-                        0 => Ok(Next::End(held)),
+                    return match self.reader.read(&mut [0; 1])? {
+                        0 => Ok(FrameItem::End(totals)),
                         _ => Err(damaged(&"something follows its end")),
                     };
                 }
@@ -287,30 +287,30 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    fn piece(&mut self, piece: impl FnOnce(Arc<SensorDocument>) -> Piece) -> Result<Next, BackupError> {
+    fn piece(&mut self, piece: impl FnOnce(Arc<SensorDocument>) -> Piece) -> Result<FrameItem, BackupError> {
         let without = || BackupError::Damaged("readings precede their sensor".to_owned());
         let piece = piece(self.last.clone().ok_or_else(without)?);
         self.frames.count(&piece);
-        Ok(Next::Piece(piece))
+        Ok(FrameItem::Piece(piece))
     }
 
     /// Returns the underlying reader.
     pub fn into_inner(self) -> R {
-        self.from
+        self.reader
     }
 }
 
 /// Reads the payload of the next frame.
-fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, BackupError> {
+fn read_frame(reader: &mut impl Read) -> Result<Vec<u8>, BackupError> {
     let mut head = [0; FRAME_HEAD];
-    from.read_exact(&mut head)?;
-    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    reader.read_exact(&mut head)?;
+    let number = |start: usize| u32::from_le_bytes([head[start], head[start + 1], head[start + 2], head[start + 3]]);
     let length = usize::try_from(number(0)).ok().filter(|length| *length <= FRAME_BYTES_MAX);
     let too_long = || BackupError::Damaged(format!("a frame is longer than {FRAME_BYTES_MAX} bytes"));
     let length = length.ok_or_else(too_long)?;
     // The buffer grows with the bytes read, so that a damaged length allocates nothing.
     let mut payload = Vec::new();
-    from.take(length as u64).read_to_end(&mut payload)?;
+    reader.take(length as u64).read_to_end(&mut payload)?;
     if payload.len() < length {
         return Err(BackupError::Cut);
     }
@@ -331,7 +331,7 @@ mod tests {
         let mut out = HEAD.to_vec();
         let mut frames = Frames::default();
         for sensor in 0..3 {
-            let kept = KeptSensor {
+            let kept = BackupSensor {
                 measurement: "cli,mate".to_owned(),
                 tags: vec![("s\\".to_owned(), sensor.to_string())],
                 fields: vec![("temp".to_owned(), "number".to_owned())],
@@ -344,7 +344,7 @@ mod tests {
                     fields: vec![(Arc::from("temp"), Value::Float(f64::from(i32::try_from(n).unwrap()) / 4.0))],
                 };
                 let readings = (0..50).map(reading).collect();
-                let part = Part { document: document.clone(), readings, within: None };
+                let part = Part { document: document.clone(), readings, times: None };
                 out.extend(frames.piece(&Piece::Readings(part)));
             }
             let expired = ExpiredDay::from_readings(
@@ -358,23 +358,25 @@ mod tests {
         out
     }
 
-    fn read(bytes: &[u8]) -> Result<(u64, Held), BackupError> {
+    fn read(bytes: &[u8]) -> Result<(u64, FileTotals), BackupError> {
         let mut reader = FrameReader::new(bytes)?;
         let mut readings = 0;
         loop {
             match reader.read()? {
-                Next::Piece(piece) => readings += piece.readings().map_or(0, |part| part.readings.len() as u64),
-                Next::Sensor(document) => assert_eq!(document.meta.get("at").map(|json| &**json), Some("{\"x\":0.1}")),
-                Next::End(held) => return Ok((readings, held)),
+                FrameItem::Piece(piece) => readings += piece.readings().map_or(0, |part| part.readings.len() as u64),
+                FrameItem::Sensor(document) => {
+                    assert_eq!(document.meta.get("at").map(|json| &**json), Some("{\"x\":0.1}"))
+                }
+                FrameItem::End(totals) => return Ok((readings, totals)),
             }
         }
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let (readings, held) = read(&file()).unwrap();
-        assert_eq!((readings, held.sensors, held.set.readings, held.set.cells), (300, 6, 300, 300));
-        assert_eq!((held.set.summaries, held.set.metadata), (3, 3));
+        let (readings, totals) = read(&file()).unwrap();
+        assert_eq!((readings, totals.sensors, totals.set.readings, totals.set.cells), (300, 6, 300, 300));
+        assert_eq!((totals.set.summaries, totals.set.metadata), (3, 3));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
-use super::form::Held;
+use super::form::FileTotals;
 use crate::reading::Day;
 use crate::reading::time::rfc3339;
 
@@ -22,13 +22,13 @@ pub struct Manifest {
     pub began_ms: u64,
     /// `began_ms` in RFC 3339.
     pub began: String,
-    pub databases: Vec<KeptDatabase>,
+    pub databases: Vec<BackupDatabase>,
     /// `tokens.json`.
-    pub tokens: Option<KeptFile>,
+    pub tokens: Option<FileRef>,
     /// `settings.json`: the retention of databases, and their policies.
-    pub settings: Option<KeptFile>,
+    pub settings: Option<FileRef>,
     /// The configuration file, under its own name.
-    pub config: Option<KeptFile>,
+    pub config: Option<FileRef>,
     /// The digest of everything, as `hourglass backup digest` prints it.
     #[serde(flatten)]
     pub total: SetDigest,
@@ -36,40 +36,41 @@ pub struct Manifest {
 
 /// A database with its days.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptDatabase {
+pub struct BackupDatabase {
     pub name: String,
     /// The digest of its days and of its sensor metadata.
     #[serde(flatten)]
     pub set: SetDigest,
     /// The file of its sensors with their metadata. `None` if it has no sensors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sensors: Option<Kept>,
-    pub days: Vec<KeptDay>,
+    pub sensors: Option<BackupFile>,
+    pub days: Vec<BackupDay>,
 }
 
 /// A file of a backup with its totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct BackupFile {
     #[serde(flatten)]
-    pub held: Held,
+    pub totals: FileTotals,
     #[serde(flatten)]
-    pub file: KeptFile,
+    pub file: FileRef,
 }
 
 /// A day of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptDay {
+pub struct BackupDay {
     /// Days since the epoch.
     pub number: i64,
     #[serde(flatten)]
-    pub kept: Kept,
+    pub content: BackupFile,
 }
 
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptFile {
+pub struct FileRef {
     /// The path in the folder of the backup.
-    pub file: String,
+    #[serde(rename = "file")]
+    pub path: String,
     pub bytes: u64,
     /// In hexadecimal digits.
     pub sha256: String,
@@ -77,7 +78,7 @@ pub struct KeptFile {
 
 /// The reason why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum NoManifest {
+pub enum ManifestError {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
     #[error("it has form {0}, and this version reads {FORM}: use the version that wrote the backup, or a later one")]
@@ -100,67 +101,68 @@ impl Manifest {
     /// Parses and checks a manifest.
     ///
     /// # Errors
-    /// [`NoManifest`]
-    pub fn parse(text: &[u8]) -> Result<Self, NoManifest> {
+    /// [`ManifestError`]
+    pub fn parse(text: &[u8]) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Form {
             form: u32,
         }
         let Form { form } = serde_json::from_slice(text)?;
         if form != FORM {
-            return Err(NoManifest::Form(form));
+            return Err(ManifestError::Form(form));
         }
         let manifest: Self = serde_json::from_slice(text)?;
         let is_within = |path: &str| path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-        if let Some(strange) = manifest.files().find(|file| !is_within(&file.file)) {
-            return Err(NoManifest::Outside(strange.file.clone()));
+        if let Some(strange) = manifest.files().find(|file| !is_within(&file.path)) {
+            return Err(ManifestError::Outside(strange.path.clone()));
         }
-        if let Some(odd) = manifest.databases.iter().find(|kept| kept.sum() != kept.set) {
-            return Err(NoManifest::Sum(odd.name.clone()));
+        if let Some(odd) = manifest.databases.iter().find(|database| database.sum() != database.set) {
+            return Err(ManifestError::Sum(odd.name.clone()));
         }
         Ok(manifest)
     }
 
     /// Returns all files of the backup.
-    pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
-        let days = self.databases.iter().flat_map(|kept| kept.days.iter().map(|day| &day.kept.file));
-        let sensors = self.databases.iter().filter_map(|kept| Some(&kept.sensors.as_ref()?.file));
+    pub fn files(&self) -> impl Iterator<Item = &FileRef> {
+        let days = self.databases.iter().flat_map(|database| database.days.iter().map(|day| &day.content.file));
+        let sensors = self.databases.iter().filter_map(|database| Some(&database.sensors.as_ref()?.file));
         days.chain(sensors).chain(&self.tokens).chain(&self.settings).chain(&self.config)
     }
 
     /// Returns the file of a day.
     #[must_use]
-    pub fn day(&self, database: &str, day: Day) -> Option<&Kept> {
-        let day = self.database(database)?.days.iter().find(|kept| kept.number == day.0)?;
-        Some(&day.kept)
+    pub fn day(&self, database: &str, day: Day) -> Option<&BackupFile> {
+        let stored = self.database(database)?.days.iter().find(|stored| stored.number == day.0)?;
+        Some(&stored.content)
     }
 
     /// Returns the entry of a database.
     #[must_use]
-    pub fn database(&self, name: &str) -> Option<&KeptDatabase> {
-        self.databases.iter().find(|kept| kept.name == name)
+    pub fn database(&self, name: &str) -> Option<&BackupDatabase> {
+        self.databases.iter().find(|database| database.name == name)
     }
 
     /// Returns the digest of the backup, without numbers of sensors.
     #[must_use]
     pub fn digest(&self) -> StoreDigest {
-        let digest = |kept: &KeptDatabase| DatabaseDigest { name: kept.name.clone(), sensors: 0, set: kept.set };
+        let digest =
+            |database: &BackupDatabase| DatabaseDigest { name: database.name.clone(), sensors: 0, set: database.set };
         StoreDigest { databases: self.databases.iter().map(digest).collect() }
     }
 }
 
-impl KeptDatabase {
+impl BackupDatabase {
     /// Returns a database with its digest.
     #[must_use]
-    pub fn new(name: String, days: Vec<KeptDay>, sensors: Option<Kept>) -> Self {
-        let kept = Self { name, set: SetDigest::default(), sensors, days };
-        Self { set: kept.sum(), ..kept }
+    pub fn new(name: String, days: Vec<BackupDay>, sensors: Option<BackupFile>) -> Self {
+        let database = Self { name, set: SetDigest::default(), sensors, days };
+        Self { set: database.sum(), ..database }
     }
 
     fn sum(&self) -> SetDigest {
         let mut sum = SetDigest::default();
-        self.days.iter().for_each(|day| sum += day.kept.held.set);
-        self.sensors.iter().for_each(|sensors| sum += sensors.held.set);
+        self.days.iter().for_each(|day| sum += day.content.totals.set);
+        self.sensors.iter().for_each(|sensors| sum += sensors.totals.set);
         sum
     }
 }

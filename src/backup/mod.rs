@@ -20,4 +20,4 @@ pub use folder::Folder;
 pub use manifest::Manifest;
 pub use read::{Part, Parts, Piece, ReadBounds};
 pub use sensors::Sensors;
-pub use unfinished::{Operation, Unfinished};
+pub use unfinished::{Operation, UnfinishedMark};

@@ -14,7 +14,7 @@ fn file(data_dir: &Path) -> PathBuf {
 /// Returns the start of the last proved backup in milliseconds since the epoch. Returns `None` if there is none, or the
 /// file cannot be read.
 #[must_use]
-pub fn last(data_dir: &Path) -> Option<u64> {
+pub fn read(data_dir: &Path) -> Option<u64> {
     let text = fs::read(file(data_dir)).ok()?;
     serde_json::from_slice(&text).ok()
 }
@@ -23,6 +23,6 @@ pub fn last(data_dir: &Path) -> Option<u64> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn keep(data_dir: &Path, began_ms: u64) -> io::Result<()> {
+pub fn write(data_dir: &Path, began_ms: u64) -> io::Result<()> {
     files::replace(&file(data_dir), began_ms.to_string().as_bytes(), true)
 }

@@ -33,7 +33,7 @@ pub struct ReadBounds {
 impl ReadBounds {
     /// Returns bounds for a read that takes about this many bytes of memory.
     #[must_use]
-    pub fn of_memory(bytes: usize) -> Self {
+    pub fn for_memory(bytes: usize) -> Self {
         // A decoded hour is in memory twice: as pages, and as one set.
         Self { batch_bytes: (bytes / (4 * GROWTH)).max(16 << 10), hour_bytes: (bytes / (2 * GROWTH)).max(32 << 10) }
     }
@@ -52,7 +52,7 @@ pub struct Part {
     /// Never empty. All values are settled, unless the reader returns single pages.
     pub readings: Readings,
     /// The times of this part, if it is one of several parts of a large hour.
-    pub within: Option<Range<i64>>,
+    pub times: Option<Range<i64>>,
 }
 
 /// The summaries of a part of a sensor's day whose readings have expired.
@@ -86,8 +86,8 @@ impl Piece {
     #[must_use]
     pub fn digest(&self) -> SetDigest {
         match self {
-            Self::Readings(part) => SetDigest::of(&part.document.sensor.key, &part.readings),
-            Self::Expired(part) => SetDigest::of_expired(&part.document.sensor.key, &part.expired),
+            Self::Readings(part) => SetDigest::from_readings(&part.document.sensor.key, &part.readings),
+            Self::Expired(part) => SetDigest::from_expired(&part.document.sensor.key, &part.expired),
         }
     }
 
@@ -118,7 +118,7 @@ pub struct Parts<'a> {
     /// Keys of the sensors to read; `None` for all.
     only: Option<Arc<HashSet<Box<str>>>>,
     /// True if each part is one page with its stamps.
-    by_page: bool,
+    returns_single_pages: bool,
 }
 
 /// The progress of a sensor that is too large to be read at once.
@@ -155,15 +155,15 @@ impl<'a> Parts<'a> {
             ready: VecDeque::new(),
             large: None,
             only: None,
-            by_page: false,
+            returns_single_pages: false,
         }
     }
 
     /// Restricts the read to the readings of these sensors, and returns each scanned page as a part. Its cells keep
-    /// their stamps, and it may have readings outside of [`Part::within`].
+    /// their stamps, and it may have readings outside of [`Part::times`].
     #[must_use]
-    pub fn pages_of(self, only: Arc<HashSet<Box<str>>>) -> Self {
-        Self { only: Some(only), by_page: true, ..self }
+    pub fn single_pages(self, only: Arc<HashSet<Box<str>>>) -> Self {
+        Self { only: Some(only), returns_single_pages: true, ..self }
     }
 
     /// Returns the next piece, or `None` at the end.
@@ -201,8 +201,8 @@ impl<'a> Parts<'a> {
             Some(found) => {
                 let sensors: Vec<Arc<SensorDocument>> = self.listed.drain(..count).collect();
                 for (document, pages) in sensors.iter().zip(found) {
-                    let sets = if self.by_page { page_readings(pages) } else { merge_pages(pages) };
-                    let part = |readings| Piece::Readings(Part { document: document.clone(), readings, within: None });
+                    let sets = if self.returns_single_pages { page_readings(pages) } else { merge_pages(pages) };
+                    let part = |readings| Piece::Readings(Part { document: document.clone(), readings, times: None });
                     self.ready.extend(sets.into_iter().map(part));
                 }
                 self.read_expired(&sensors, &self.hours.clone(), None).await?;
@@ -229,7 +229,7 @@ impl<'a> Parts<'a> {
         hours: &Range<Hour>,
         last_returned: Option<Hour>,
     ) -> Result<(), StorageError> {
-        if self.by_page || hours.is_empty() {
+        if self.returns_single_pages || hours.is_empty() {
             return Ok(());
         }
         let found = read_expired_parts(self.store, self.database, hours, sensors, &self.ready).await?;
@@ -264,22 +264,21 @@ impl<'a> Parts<'a> {
             match self.store.scan(self.database, key, hours.clone(), Order::Ascending, &projection, extent).await {
                 Ok(found) => {
                     let document = large.document.clone();
-                    let part = |readings| {
-                        Piece::Readings(Part { document: document.clone(), readings, within: times.clone() })
-                    };
-                    if self.by_page {
+                    let part =
+                        |readings| Piece::Readings(Part { document: document.clone(), readings, times: times.clone() });
+                    if self.returns_single_pages {
                         self.ready.extend(page_readings(found.pages).into_iter().map(part));
                     } else {
                         let sets = merge_pages(found.pages).into_iter();
-                        self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
+                        self.ready.extend(sets.flat_map(|readings| restrict(readings, times.as_ref())).map(part));
                     }
-                    let from = large.remaining.start;
+                    let start = large.remaining.start;
                     let last_returned = large.last_returned;
                     let last = self.ready.iter().filter_map(|piece| piece.readings()?.readings.times().last()).max();
                     large.last_returned = last.map(|last| Hour::from_ns(*last)).or(last_returned);
                     self.large = large.advance(times, length, &hours, &found.rest);
-                    let until = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
-                    return self.read_expired(&[document], &(from..until), last_returned).await;
+                    let end = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
+                    return self.read_expired(&[document], &(start..end), last_returned).await;
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
@@ -351,7 +350,7 @@ pub(super) fn merged_cells(one: &Readings, other: &Readings) -> usize {
 }
 
 /// Keeps only the readings in a range of times, because a scan returns whole pages.
-fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
+fn restrict(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
     let Some(times) = times else { return vec![readings] };
     let parts = readings.parts(|time| times.contains(&time));
     parts.into_iter().filter(|(is_within, _)| *is_within).map(|(_, readings)| readings).collect()
@@ -365,10 +364,10 @@ fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
 pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Day>, StorageError> {
     let hours = all_hours();
     let mut days = BTreeSet::new();
-    let mut from = hours.start;
-    while let Some((hour, _)) = store.raw().next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
-        days.insert(Day::from_hour(hour));
-        from = Day::from_hour(hour).hours().end;
+    let mut start = hours.start;
+    while let Some((hour, _)) = store.raw().next_buckets(database, &(start, String::new()), hours.end, 1).await?.pop() {
+        days.insert(Day::of(hour));
+        start = Day::of(hour).hours().end;
     }
     let mut sensors = Sensors::new(store, database);
     loop {

@@ -71,7 +71,7 @@ pub async fn sensor_totals(store: &MergedView, database: &str) -> Result<SensorT
     let mut totals = SensorTotals::default();
     while let Some(document) = sensors.next().await? {
         totals.sensors += 1;
-        totals.metadata += SetDigest::of_meta(&document.sensor.key, &document.meta);
+        totals.metadata += SetDigest::from_meta(&document.sensor.key, &document.meta);
     }
     Ok(totals)
 }

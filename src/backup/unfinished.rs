@@ -18,11 +18,14 @@ pub const NAME: &str = "unfinished.jsonl";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// `restore` or `copy`.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub command: String,
     /// The source: a backup or a store.
-    pub from: String,
+    #[serde(rename = "from")]
+    pub source: String,
     /// The store to fill.
-    pub to: String,
+    #[serde(rename = "to")]
+    pub target: String,
     /// The stamp of everything written.
     pub stamp: u64,
 }
@@ -32,14 +35,14 @@ type Days = BTreeSet<(String, i64)>;
 
 /// The mark of a data folder that is being filled.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedMark {
     path: PathBuf,
     file: File,
     operation: Operation,
     days: Days,
 }
 
-impl Unfinished {
+impl UnfinishedMark {
     /// Returns the command that is filling a data folder, or `None` if the folder has no mark.
     ///
     /// # Errors

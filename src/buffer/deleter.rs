@@ -136,7 +136,7 @@ impl Deleter {
     /// Frees the shards' memory of a dropped database.
     async fn free_taken(&self, pending: &PendingDeletion) {
         let positions = self.dispatch.positions.clone();
-        let taken = pending.taken();
+        let taken = pending.take_dropped();
         if taken.is_empty() {
             return;
         }
@@ -189,7 +189,7 @@ impl Deleter {
         if self.context.registry_view.is_stored(pending.sequence()) {
             return Ok(());
         }
-        let deletion = pending.remembered();
+        let deletion = pending.registry_entry();
         if let Some(deletion) = &deletion {
             if self.context.registry_view.is_done(deletion) {
                 return Ok(());
@@ -228,10 +228,10 @@ impl Deleter {
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: deleted, before } => {
+            Scope::Cells { sensors: deleted, mark } => {
                 let sensors: Vec<Sensor> = deleted.iter().map(|deleted| deleted.sensor.clone()).collect();
                 let choice = Choice::times(deleted);
-                self.delete_of(&DeletedCells { database, choice, before: *before }, &sensors).await?;
+                self.delete_of(&DeletedCells { database, choice, before: *mark }, &sensors).await?;
                 return Ok(());
             }
         }
@@ -243,7 +243,7 @@ impl Deleter {
 
     /// Removes a deletion that was given up from the registry.
     async fn give_up(&self, pending: &PendingDeletion) {
-        let Some(deletion) = pending.remembered() else { return };
+        let Some(deletion) = pending.registry_entry() else { return };
         if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
             tracing::warn!(
                 database = %deletion.database, %error,

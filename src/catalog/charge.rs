@@ -17,9 +17,9 @@ pub struct Charge(Option<ChargedBytes>);
 
 #[derive(Debug)]
 struct ChargedBytes {
-    /// The bytes of all entries, which include `own`.
+    /// The bytes of all entries, which include `charged`.
     used: Arc<AtomicUsize>,
-    own: AtomicUsize,
+    charged: AtomicUsize,
 }
 
 impl CatalogBytes {
@@ -27,7 +27,7 @@ impl CatalogBytes {
         Self { used: Arc::default(), max }
     }
 
-    pub fn used(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
@@ -39,39 +39,39 @@ impl CatalogBytes {
     /// Returns true if an entry of this size fits. Concurrent requests may each get true for the same free bytes, so
     /// together they can exceed the bound.
     pub fn fits(&self, bytes: usize) -> bool {
-        self.used().saturating_add(bytes) <= self.max
+        self.used_bytes().saturating_add(bytes) <= self.max
     }
 
     /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted
     /// before.
     pub fn charge(&self, bytes: usize) -> Charge {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Charge(Some(ChargedBytes { used: self.used.clone(), own: AtomicUsize::new(bytes) }))
+        Charge(Some(ChargedBytes { used: self.used.clone(), charged: AtomicUsize::new(bytes) }))
     }
 }
 
 impl Charge {
     /// Charges more for the same entry.
     pub fn grow(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
             used.fetch_add(bytes, Ordering::Relaxed);
-            own.fetch_add(bytes, Ordering::Relaxed);
+            charged.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// Releases bytes that [`Charge::grow`] charged.
     pub fn shrink(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
             used.fetch_sub(bytes, Ordering::Relaxed);
-            own.fetch_sub(bytes, Ordering::Relaxed);
+            charged.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
-            used.fetch_sub(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
+            used.fetch_sub(charged.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }
@@ -105,14 +105,14 @@ mod tests {
         let other = bytes.charge(30);
         one.grow(5);
         let copy = one.clone();
-        assert_eq!((bytes.used(), bytes.fits(5), bytes.fits(6)), (95, true, false));
+        assert_eq!((bytes.used_bytes(), bytes.fits(5), bytes.fits(6)), (95, true, false));
         drop(copy);
-        assert_eq!(bytes.used(), 95);
+        assert_eq!(bytes.used_bytes(), 95);
         one.shrink(5);
-        assert_eq!(bytes.used(), 90);
+        assert_eq!(bytes.used_bytes(), 90);
         drop(one);
-        assert_eq!((bytes.used(), bytes.fits(70)), (30, true));
+        assert_eq!((bytes.used_bytes(), bytes.fits(70)), (30, true));
         drop(other);
-        assert_eq!(bytes.used(), 0);
+        assert_eq!(bytes.used_bytes(), 0);
     }
 }

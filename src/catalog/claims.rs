@@ -11,12 +11,12 @@ use super::fields::SensorFields;
 use super::sensor::KnownSensor;
 use crate::reading::Family;
 
-/// The claims of one request. [`Claims::logged`] makes the fields firm; a drop withdraws the claims.
+/// The claims of one request. [`Claims::make_firm`] makes the fields firm; a drop withdraws the claims.
 #[derive(Debug, Default)]
 pub struct Claims {
     claimed: Vec<Claim>,
     /// The entries of `claimed` as (sensor id, field index), for lookup.
-    places: HashSet<(u32, usize)>,
+    fields: HashSet<(u32, usize)>,
 }
 
 /// A claim on one field.
@@ -37,16 +37,16 @@ impl Claims {
         family: Family,
         max: usize,
     ) -> Option<Arc<SensorFields>> {
-        let fields = known.claim_field(name, family, max, &self.places)?;
+        let fields = known.claim_field(name, family, max, &self.fields)?;
         let index = fields.find(name, usize::MAX)?;
-        if index >= fields.firm && self.places.insert((known.id, index)) {
+        if index >= fields.firm && self.fields.insert((known.id, index)) {
             self.claimed.push(Claim { known: known.clone(), index });
         }
         Some(fields)
     }
 
     /// Makes the fields firm, because a WAL record has them.
-    pub fn logged(mut self) {
+    pub fn make_firm(mut self) {
         for claim in self.claimed.drain(..) {
             claim.known.settle_field(claim.index);
         }
@@ -98,7 +98,7 @@ mod tests {
         let mut claims = Claims::default();
         let fields = claims.claim(&known, "b", Family::String, 9).expect("room");
         assert_eq!(fields.families, [Family::String]);
-        claims.logged();
+        claims.make_firm();
         assert_eq!((known.fields().firm, known.fields().is_unsaved()), (1, true));
         assert!(known.state.claimed.lock().is_empty());
     }
@@ -116,7 +116,7 @@ mod tests {
         drop(one);
         // The index of a field that another request uses must not change.
         assert_eq!(names(&known), ["a", "b", "c"]);
-        other.logged();
+        other.make_firm();
         assert_eq!((known.fields().firm, known.state.claimed.lock().len()), (3, 0));
     }
 

@@ -32,7 +32,7 @@ impl Catalog {
             match original.as_ref().and_then(|original| self.sensor(original, &sensor.key)) {
                 Some(known) => {
                     let id = catalog.next_id.fetch_add(1, Ordering::Relaxed);
-                    let make = |place| known.copy(SensorIds { id, place, shard: known.shard }, catalog.state.clone());
+                    let make = |slot| known.copy(SensorIds { id, slot, shard: known.shard }, catalog.state.clone());
                     database.sensors.write().add(sensor.key.clone(), make);
                 }
                 None => unknown.push(sensor),
@@ -40,7 +40,7 @@ impl Catalog {
         }
         // The limits apply to the original's sensors, not to the copies.
         catalog.count.store(self.len(), Ordering::Relaxed);
-        catalog.state.bytes.note_used(self.state.bytes.used());
+        catalog.state.bytes.note_used(self.state.bytes.used_bytes());
         CatalogCopy { catalog, database, unknown }
     }
 }
@@ -59,7 +59,7 @@ impl Database {
             superseded: false.into(),
             pending_lookups: super::database::PendingLookups::default(),
             meta: super::meta::NewMeta::default(),
-            known: self.known().into(),
+            sensor_count: self.sensor_count().into(),
             is_new: self.is_new,
             usage: self.usage.copy(),
             original: Some(self.clone()),

@@ -37,7 +37,7 @@ pub struct Database {
     /// Metadata that earlier lists of sensors may lack.
     pub meta: NewMeta,
     /// The number of known sensors.
-    pub(crate) known: AtomicUsize,
+    pub(crate) sensor_count: AtomicUsize,
     /// True if the store did not have the database when it was added.
     pub(crate) is_new: bool,
     pub usage: Usage,
@@ -61,7 +61,7 @@ impl Database {
             superseded: AtomicBool::new(false),
             pending_lookups: PendingLookups::default(),
             meta: NewMeta::default(),
-            known: AtomicUsize::new(0),
+            sensor_count: AtomicUsize::new(0),
             is_new,
             usage: Usage::new("database", name, quota),
             original: None,
@@ -81,40 +81,40 @@ impl Database {
     }
 
     /// Returns the number of known sensors.
-    pub fn known(&self) -> usize {
-        self.known.load(Ordering::Relaxed)
+    pub fn sensor_count(&self) -> usize {
+        self.sensor_count.load(Ordering::Relaxed)
     }
 
     /// Charges one more sensor without a document to the quotas of the database and the sender. Returns false if one of
     /// them is used up. The quotas of new sensors are charged only if the sensor is known to be new (`is_new`).
-    pub(crate) fn admits(&self, sensor: &Sensor, allowance: &Allowance, is_new: bool, now: Instant) -> bool {
-        if is_new && !self.takes_new(allowance, now) {
+    pub(crate) fn try_charge_sensor(&self, sensor: &Sensor, allowance: &Allowance, is_new: bool, now: Instant) -> bool {
+        if is_new && !self.try_charge_new_sensor(allowance, now) {
             return false;
         }
         // `admit_sensor` comes last, because it cannot be undone.
         let is_admitted = allowance.as_ref().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
         if is_new && !is_admitted {
-            self.give_back_new(allowance);
+            self.refund_new_sensor(allowance);
         }
         is_admitted
     }
 
     /// Charges one new sensor to both quotas. Returns false and charges nothing if one of them is used up.
-    pub(crate) fn takes_new(&self, allowance: &Allowance, now: Instant) -> bool {
-        if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
+    pub(crate) fn try_charge_new_sensor(&self, allowance: &Allowance, now: Instant) -> bool {
+        if self.usage.too_many(self.sensor_count()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }
         let is_charged = allowance.as_ref().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
         if !is_charged {
-            self.usage.give_back();
+            self.usage.refund_new_sensor();
         }
         is_charged
     }
 
-    /// Reverses [`Database::takes_new`].
-    pub(crate) fn give_back_new(&self, allowance: &Allowance) {
-        self.usage.give_back();
-        allowance.iter().for_each(|usage| usage.give_back());
+    /// Reverses [`Database::try_charge_new_sensor`].
+    pub(crate) fn refund_new_sensor(&self, allowance: &Allowance) {
+        self.usage.refund_new_sensor();
+        allowance.iter().for_each(|usage| usage.refund_new_sensor());
     }
 
     /// Locks the map of sensors for reading. While the guard is held, do not call catalog functions that lock the map.

@@ -52,7 +52,7 @@ pub enum Scope {
     Cells {
         sensors: Vec<DeletedTimes>,
         /// The mark's stamp.
-        before: Stamp,
+        mark: Stamp,
     },
 }
 

@@ -117,7 +117,7 @@ impl Catalog {
         let Some(database) = &targets.database else { return Spellings::default() };
         let mut sensors = database.sensors.write();
         if deletion.scope == Scope::Database {
-            self.count.fetch_sub(database.known.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.count.fetch_sub(database.sensor_count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             return std::mem::take(&mut *sensors);
         }
         if deletion.covers_all_times() {
@@ -221,7 +221,7 @@ mod tests {
         assert!(!targets.ids.contains(&added.id));
         drop(catalog.forget_deleted(&deletion, 1, &targets));
         assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
-        assert_eq!((catalog.len(), database.known()), (2, 2));
+        assert_eq!((catalog.len(), database.sensor_count()), (2, 2));
     }
 
     #[test]
@@ -240,6 +240,6 @@ mod tests {
         add_sensors(&catalog, &before, 3..4);
         assert_eq!(catalog.len(), 5);
         drop(catalog.forget_deleted(&deletion, 1, &targets));
-        assert_eq!((catalog.len(), since.known(), before.known()), (2, 2, 0));
+        assert_eq!((catalog.len(), since.sensor_count(), before.sensor_count()), (2, 2, 0));
     }
 }

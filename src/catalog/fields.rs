@@ -21,7 +21,7 @@ pub struct SensorFields {
     /// The number of leading fields that the stored document is known to have.
     pub saved: usize,
     /// True if the sensor's document is known to be stored.
-    pub stored: bool,
+    pub is_stored: bool,
     /// The memory of this set; empty until the set is shared.
     pub(crate) charge: Charge,
 }
@@ -51,7 +51,7 @@ impl SensorFields {
 
     /// Returns true if the sensor's document must be written before pages that use the firm fields.
     pub fn is_unsaved(&self) -> bool {
-        !self.stored || self.saved < self.firm
+        !self.is_stored || self.saved < self.firm
     }
 
     /// Estimates the bytes of this set.
@@ -89,7 +89,7 @@ struct KeptSets {
 
 impl FieldSets {
     /// Returns the shared copy of a set of fields.
-    pub fn shared(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
+    pub fn share(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
         let mut kept = self.0.lock();
         if let Some(shared) = kept.sets.get(&fields) {
             return shared.clone();
@@ -121,14 +121,14 @@ mod tests {
     fn equal_sets_are_shared_and_their_number_is_bounded() {
         let shapes = FieldSets::default();
         let bytes = CatalogBytes::new(usize::MAX);
-        let one = shapes.shared(fields("temp".to_owned()), &bytes);
-        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)));
-        assert!(!Arc::ptr_eq(&one, &shapes.shared(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &bytes)));
+        let one = shapes.share(fields("temp".to_owned()), &bytes);
+        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &bytes)));
+        assert!(!Arc::ptr_eq(&one, &shapes.share(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &bytes)));
         for number in 0..2 * KEPT_MAX {
-            shapes.shared(fields(number.to_string()), &bytes);
+            shapes.share(fields(number.to_string()), &bytes);
         }
         assert!(shapes.0.lock().sets.len() <= KEPT_MAX);
-        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "a used set stays");
+        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &bytes)), "a used set stays");
     }
 
     /// Regression: unused sets stayed until there were 4,096, and new sensors were rejected because of
@@ -140,8 +140,8 @@ mod tests {
         let mut grown = SensorFields::default();
         for number in 0..1000 {
             let fields = grown.with(&number.to_string(), Family::Number, 1000).expect("room");
-            grown = SensorFields::clone(&shapes.shared(fields, &bytes));
+            grown = SensorFields::clone(&shapes.share(fields, &bytes));
         }
-        assert!(bytes.used() <= (RETENTION_MIN + 1) * grown.memory(), "{} bytes", bytes.used());
+        assert!(bytes.used_bytes() <= (KEPT_MIN + 1) * grown.memory(), "{} bytes", bytes.used_bytes());
     }
 }

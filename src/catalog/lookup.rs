@@ -44,7 +44,7 @@ impl StorePresence {
     /// Returns true if lookups in this database are to be skipped for now.
     #[must_use]
     pub fn is_silent(&self, database: &str, now: Instant) -> bool {
-        let is_silent = |until: &Instant| now < *until;
+        let is_silent = |silence_end: &Instant| now < *silence_end;
         self.is_away() || self.0.silent.lock().get(database).is_some_and(is_silent)
     }
 
@@ -55,7 +55,7 @@ impl StorePresence {
             return self.note(false);
         }
         let mut silent = self.0.silent.lock();
-        silent.retain(|_, until| now < *until);
+        silent.retain(|_, silence_end| now < *silence_end);
         if error.is_away() {
             silent.insert(database.into(), now + SILENCE);
         }

@@ -79,9 +79,9 @@ impl NewMeta {
     }
 
     /// Removes the values older than a deletion of the sensor.
-    pub fn cut(&self, key: &str, before: Stamp) {
+    pub fn cut(&self, key: &str, stamp: Stamp) {
         if let Some(entry) = self.0.lock().sensors.get_mut(key) {
-            Arc::make_mut(&mut entry.meta).cut(before);
+            Arc::make_mut(&mut entry.meta).cut(stamp);
         }
     }
 

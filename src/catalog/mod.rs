@@ -170,12 +170,12 @@ impl Catalog {
 
     /// Removes a database that a request added and then stored nothing in, unless another request uses it.
     pub fn forget_unused(&self, database: Arc<Database>) {
-        if !database.is_new || database.known() > 0 || database.has_unflushed() {
+        if !database.is_new || database.sensor_count() > 0 || database.has_unflushed() {
             return;
         }
         let mut databases = self.databases.write();
         // Two references, the map's and the caller's: nobody else can add anything to the database.
-        let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.has_unflushed();
+        let is_unused = Arc::strong_count(&database) == 2 && database.sensor_count() == 0 && !database.has_unflushed();
         if is_unused && databases.get(&database.name).is_some_and(|known| Arc::ptr_eq(known, &database)) {
             databases.remove(&database.name);
         }
@@ -228,12 +228,17 @@ impl Catalog {
     }
 
     /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version
-    /// `since`.
-    pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
+    /// `version`.
+    pub fn list_unstored(
+        &self,
+        database: &Database,
+        version: u64,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors();
         // Skip the other spellings, so that each sensor is listed once.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
-        let is_new = |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since;
+        let is_new = |known: &KnownSensor| !known.fields().is_stored || known.adopted.load(Ordering::Relaxed) > version;
         let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
         unstored.map(|(_, known)| known.clone()).collect()
     }
@@ -247,8 +252,8 @@ impl Catalog {
         sensor: &Arc<KnownSensor>,
         renames: Option<&Renames>,
     ) {
-        let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
-        if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
+        let increment = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
+        if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_ok() {
             let mut sensors = database.sensors.write();
             let is_free = sensors.get_even_deleted(spelling).is_none() && sensors.renames() == renames;
             if !sensor.is_superseded() && is_free && self.state.bytes.fits(spelling.len()) {
@@ -284,31 +289,31 @@ impl Catalog {
             }
             let document = stored.remove(&sensor.key);
             let is_new = document.is_none();
-            if is_new && !database.admits(&sensor, &allowance, counts, now) {
+            if is_new && !database.try_charge_sensor(&sensor, &allowance, counts, now) {
                 continue;
             }
-            let below = |n: usize| (n < max).then_some(n + 1);
+            let increment = |n: usize| (n < max).then_some(n + 1);
             // If the database was dropped meanwhile, its sensors do not count: the request looks them up again in the
             // current database.
             let counts_here = !database.is_superseded();
-            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_err() {
                 if is_new && counts {
-                    database.give_back_new(&allowance);
+                    database.refund_new_sensor(&allowance);
                 }
                 return;
             }
-            let below = |n: u32| n.checked_add(1);
-            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
+            let increment = |n: u32| n.checked_add(1);
+            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment) else { return };
             let key = sensor.key.clone();
-            sensors.add(key, |place| {
-                let ids = SensorIds { id, place, shard: id as usize % self.shards };
+            sensors.add(key, |slot| {
+                let ids = SensorIds { id, slot, shard: id as usize % self.shards };
                 let known = KnownSensor::new(sensor, ids, self.state.clone());
                 if let Some(document) = document {
                     known.adopt(&document);
                 }
                 known
             });
-            database.known.fetch_add(usize::from(counts_here), Ordering::Relaxed);
+            database.sensor_count.fetch_add(usize::from(counts_here), Ordering::Relaxed);
             self.state.version.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -318,7 +323,7 @@ impl Catalog {
         // `forget_deleted` has subtracted the sensors of a dropped database.
         if sensors.remove(deleted) && !database.is_superseded() {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            database.known.fetch_sub(1, Ordering::Relaxed);
+            database.sensor_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -346,14 +351,14 @@ impl Catalog {
         self.note_news();
     }
 
-    /// Returns the sensors that a list read at the catalog version `since` may lack: those with unflushed readings,
+    /// Returns the sensors that a list read at the catalog version `version` may lack: those with unflushed readings,
     /// those whose documents were found later, and those with new metadata.
-    pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
+    pub fn catalog_sensors(&self, database: &Database, version: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
         let sensors = database.sensors();
         let is_listed = |known: &KnownSensor| {
             known.has_unflushed.load(Ordering::Relaxed)
-                || known.adopted.load(Ordering::Relaxed) > since
+                || known.adopted.load(Ordering::Relaxed) > version
                 || new_meta.contains_key(&known.sensor.key)
         };
         let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_listed(known));

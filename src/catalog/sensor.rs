@@ -36,8 +36,8 @@ impl CatalogState {
     }
 
     /// Returns the shared copy of a set of fields.
-    fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
-        self.shapes.shared(fields, &self.bytes)
+    fn share(&self, fields: SensorFields) -> Arc<SensorFields> {
+        self.shapes.share(fields, &self.bytes)
     }
 
     /// Marks earlier lists of sensors and fields as outdated.
@@ -95,8 +95,8 @@ fn seconds(seconds: i64) -> u32 {
 }
 
 /// Returns the stored form of a kind: its index plus 1, or 0 for none. There are fewer than 255 kinds.
-fn kind_number(place: Option<usize>) -> u8 {
-    place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(0))
+fn kind_number(index: Option<usize>) -> u8 {
+    index.map_or(0, |index| u8::try_from(index + 1).unwrap_or(0))
 }
 
 /// The numbers that identify a sensor within this process.
@@ -105,7 +105,7 @@ pub(crate) struct SensorIds {
     /// Unique within this process.
     pub(crate) id: u32,
     /// The index in [`Spellings`](super::spellings::Spellings).
-    pub(crate) place: u32,
+    pub(crate) slot: u32,
     /// The shard that owns the sensor's buckets.
     pub(crate) shard: usize,
 }
@@ -119,8 +119,8 @@ pub struct KnownSensor {
     /// The shard that owns its buckets.
     pub shard: usize,
     /// Its index in [`Spellings`](super::spellings::Spellings).
-    pub(crate) place: u32,
-    /// The `place` of the sensor that followed this one in its last request.
+    pub(crate) slot: u32,
+    /// The `slot` of the sensor that followed this one in its last request.
     pub(crate) successor: AtomicU32,
     pub(crate) fields: RwLock<Arc<SensorFields>>,
     /// The `rev` of the document that this process wrote last; 0 if it wrote none.
@@ -158,7 +158,7 @@ impl KnownSensor {
             id: ids.id,
             sensor: Arc::new(sensor),
             shard: ids.shard,
-            place: ids.place,
+            slot: ids.slot,
             successor: AtomicU32::new(u32::MAX),
             fields: RwLock::default(),
             written_rev: AtomicU64::new(0),
@@ -182,7 +182,7 @@ impl KnownSensor {
         CatalogSensor {
             sensor: self.sensor.clone(),
             fields: firm,
-            is_stored: fields.stored,
+            is_stored: fields.is_stored,
             meta: None,
             has_more_meta: self.has_meta.load(Ordering::Relaxed),
         }
@@ -191,8 +191,8 @@ impl KnownSensor {
     /// Remembers that `other` followed this sensor in a request.
     pub fn note_successor(&self, other: &Self) {
         // Load before store: the value rarely changes, and requests of several clients may do this at once.
-        if self.successor.load(Ordering::Relaxed) != other.place {
-            self.successor.store(other.place, Ordering::Relaxed);
+        if self.successor.load(Ordering::Relaxed) != other.slot {
+            self.successor.store(other.slot, Ordering::Relaxed);
         }
     }
 
@@ -241,10 +241,10 @@ impl KnownSensor {
         }
     }
 
-    /// Returns true if the sensor has readings, but none since `since`, in seconds since the epoch.
-    pub fn is_silent(&self, since: i64) -> bool {
+    /// Returns true if the sensor has readings, but none since `start_s`, in seconds since the epoch.
+    pub fn is_silent(&self, start_s: i64) -> bool {
         let last_seen = self.last_seen.load(Ordering::Relaxed);
-        last_seen > 0 && i64::from(last_seen) < since && !self.is_superseded()
+        last_seen > 0 && i64::from(last_seen) < start_s && !self.is_superseded()
     }
 
     /// Releases the memory of other spellings, which the caller has removed.
@@ -265,7 +265,7 @@ impl KnownSensor {
         let firm = grown.find(name, usize::MAX).map_or(0, |index| index + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        *fields = self.state.shared(grown);
+        *fields = self.state.share(grown);
         self.state.note_news();
         Some(fields.clone())
     }
@@ -297,24 +297,24 @@ impl KnownSensor {
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        grown.stored = true;
+        grown.is_stored = true;
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let is_in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| is_in_document(name)).count();
-        *fields = self.state.shared(grown);
+        *fields = self.state.share(grown);
     }
 
     /// Notes that the document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.fields.write();
-        *fields = self.state.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.state.share(SensorFields { is_stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
 
     /// Returns true if the sensor has unflushed readings or its document is known to be stored.
     pub fn is_listed(&self) -> bool {
-        self.has_unflushed.load(Ordering::Relaxed) || self.fields().stored
+        self.has_unflushed.load(Ordering::Relaxed) || self.fields().is_stored
     }
 
     /// Marks earlier sensor lists as outdated, unless the store lists the sensor.
@@ -342,43 +342,44 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
-    /// Reserves the `count` timestamps from `from` on for undated readings. If the clock was set back by a second or
+    /// Reserves the `count` timestamps from `start` on for undated readings. If the clock was set back by a second or
     /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`].
     ///
     /// # Errors
-    /// The last timestamp already given out, if it is not before `from`.
-    pub fn take_times(&self, from: i64, count: i64) -> Result<(), i64> {
-        let last = from.saturating_add(count - 1);
-        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(from))).then_some(last);
+    /// The last timestamp already given out, if it is not before `start`.
+    pub fn take_times(&self, start: i64, count: i64) -> Result<(), i64> {
+        let last = start.saturating_add(count - 1);
+        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(start))).then_some(last);
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
     }
 
-    /// Notes that undated readings of a replayed record have the `count` timestamps from `from` on, so that no other
+    /// Notes that undated readings of a replayed record have the `count` timestamps from `start` on, so that no other
     /// reading gets them. Later reservations stay valid.
-    pub fn note_times(&self, from: i64, count: i64) {
-        self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
+    pub fn note_times(&self, start: i64, count: i64) {
+        self.stamped.fetch_max(start.saturating_add(count - 1), Ordering::Relaxed);
     }
 
-    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the
-    /// request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
+    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `request_claims`,
+    /// which the request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max`
+    /// other fields.
     pub(crate) fn claim_field(
         &self,
         name: &str,
         family: Family,
         max: usize,
-        own: &HashSet<(u32, usize)>,
+        request_claims: &HashSet<(u32, usize)>,
     ) -> Option<Arc<SensorFields>> {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
         match fields.find(name, usize::MAX) {
-            Some(index) if index < fields.firm || own.contains(&(self.id, index)) => {}
+            Some(index) if index < fields.firm || request_claims.contains(&(self.id, index)) => {}
             Some(index) => {
                 if let Some(count) = claimed.get_mut(&self.id).and_then(|counts| counts.get_mut(index - fields.firm)) {
                     *count += 1;
                 }
             }
             None => {
-                *fields = self.state.shared(fields.with(name, family, max)?);
+                *fields = self.state.share(fields.with(name, family, max)?);
                 claimed.entry(self.id).or_default().push(1);
             }
         }
@@ -390,7 +391,7 @@ impl KnownSensor {
         let mut fields = self.fields.write();
         if index >= fields.firm && index < fields.names.len() {
             self.state.claimed.settle(self.id, fields.firm, index + 1);
-            *fields = self.state.shared(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
+            *fields = self.state.share(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
             self.state.note_news();
         }
     }
@@ -399,9 +400,9 @@ impl KnownSensor {
     pub(crate) fn release_field(&self, index: usize) {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
-        let Some(place) = index.checked_sub(fields.firm) else { return };
+        let Some(position) = index.checked_sub(fields.firm) else { return };
         let Some(counts) = claimed.get_mut(&self.id) else { return };
-        if let Some(count) = counts.get_mut(place) {
+        if let Some(count) = counts.get_mut(position) {
             *count = count.saturating_sub(1);
         }
         let left = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
@@ -414,7 +415,7 @@ impl KnownSensor {
             let mut fewer = SensorFields::clone(&fields);
             fewer.names.truncate(length);
             fewer.families.truncate(length);
-            *fields = self.state.shared(fewer);
+            *fields = self.state.share(fewer);
         }
     }
 }
@@ -429,7 +430,7 @@ mod tests {
     fn replayed_timestamps_do_not_reset_later_ones() {
         let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
         let no_tags: [(&str, &str); 0] = [];
-        let ids = SensorIds { id: 1, place: 0, shard: 0 };
+        let ids = SensorIds { id: 1, slot: 0, shard: 0 };
         let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state);
         known.take_times(1_000, 3).expect("they are free");
         let later = 1_000 + 60_000_000_000;

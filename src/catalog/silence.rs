@@ -42,7 +42,7 @@ async fn count(catalog: &Catalog, now: i64, silent_after: Duration) -> usize {
             {
                 let sensors = database.sensors();
                 silent += sensors.range(start..end).filter(|known| is_silent(known)).count();
-                if end >= sensors.places() {
+                if end >= sensors.slots() {
                     break;
                 }
             }

@@ -16,11 +16,11 @@ use crate::bucket::Renames;
 #[derive(Debug, Default)]
 pub struct Spellings {
     known: HashMap<Box<str>, Arc<KnownSensor>, RandomState>,
-    /// Each sensor once, at the index [`KnownSensor::place`].
-    places: Vec<Option<Arc<KnownSensor>>>,
-    /// The other spellings by the sensor's place.
+    /// Each sensor once, at the index [`KnownSensor::slot`].
+    slots: Vec<Option<Arc<KnownSensor>>>,
+    /// The other spellings by the sensor's slot.
     others: HashMap<u32, Vec<Box<str>>>,
-    /// Free places, left by deleted sensors.
+    /// Free slots, left by deleted sensors.
     free: Vec<u32>,
     /// The renames that the other spellings depend on.
     renames: Option<Renames>,
@@ -37,9 +37,9 @@ impl Spellings {
         self.known.get(spelling)
     }
 
-    /// Returns the sensor with this spelling if it is the last known successor of `before`.
-    pub fn get_successor(&self, before: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
-        let guess = self.places.get(before.successor.load(Ordering::Relaxed) as usize)?.as_ref()?;
+    /// Returns the sensor with this spelling if it is the last known successor of `previous`.
+    pub fn get_successor(&self, previous: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
+        let guess = self.slots.get(previous.successor.load(Ordering::Relaxed) as usize)?.as_ref()?;
         (*guess.sensor.key == *spelling && !guess.is_superseded()).then_some(guess)
     }
 
@@ -54,32 +54,32 @@ impl Spellings {
         self.known.values()
     }
 
-    /// Iterates over the sensors at these places. Places past the end are ignored.
-    pub fn range(&self, places: std::ops::Range<usize>) -> impl Iterator<Item = &Arc<KnownSensor>> {
-        let end = places.end.min(self.places.len());
-        self.places[places.start.min(end)..end].iter().flatten()
+    /// Iterates over the sensors in these slots. Slots past the end are ignored.
+    pub fn range(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = &Arc<KnownSensor>> {
+        let end = slots.end.min(self.slots.len());
+        self.slots[slots.start.min(end)..end].iter().flatten()
     }
 
-    /// Returns the number of places, free ones included.
-    pub fn places(&self) -> usize {
-        self.places.len()
+    /// Returns the number of slots, free ones included.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
     }
 
-    /// Adds the sensor that `make` creates for its place.
+    /// Adds the sensor that `make` creates for its slot.
     pub fn add(&mut self, key: Box<str>, make: impl FnOnce(u32) -> KnownSensor) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("sensor ids have 32 bits, so places fit in 32 bits")
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("sensor ids have 32 bits, so slots fit in 32 bits")
         });
-        let known = Arc::new(make(place));
-        self.places[place as usize] = Some(known.clone());
+        let known = Arc::new(make(slot));
+        self.slots[slot as usize] = Some(known.clone());
         self.known.insert(key, known);
     }
 
     /// Adds another spelling of a sensor that is in the map.
     pub fn add_spelling(&mut self, spelling: &str, known: &Arc<KnownSensor>) {
         self.known.insert(spelling.into(), known.clone());
-        self.others.entry(known.place).or_default().push(spelling.into());
+        self.others.entry(known.slot).or_default().push(spelling.into());
     }
 
     /// Returns the renames that the spellings depend on.
@@ -90,13 +90,13 @@ impl Spellings {
     /// Sets the renames and removes all other spellings, which may stand for different sensors now.
     pub fn set_renames(&mut self, renames: Option<Renames>) {
         self.renames = renames;
-        for (place, spellings) in self.others.drain() {
-            if let Some(Some(known)) = self.places.get(place as usize) {
+        for (slot, spellings) in self.others.drain() {
+            if let Some(Some(known)) = self.slots.get(slot as usize) {
                 known.forget_spellings(&spellings);
             }
             for spelling in spellings {
                 // The spelling may be the key of another sensor by now.
-                if self.known.get(&spelling).is_some_and(|known| known.place == place) {
+                if self.known.get(&spelling).is_some_and(|known| known.slot == slot) {
                     self.known.remove(&spelling);
                 }
             }
@@ -105,10 +105,10 @@ impl Spellings {
 
     /// Removes a sensor. Returns true if it was in the map.
     pub fn remove(&mut self, sensor: &KnownSensor) -> bool {
-        let Some(place) = self.places.get_mut(sensor.place as usize) else { return false };
-        let Some(removed) = place.take_if(|known| known.id == sensor.id) else { return false };
-        self.free.push(removed.place);
-        let spellings = self.others.remove(&removed.place).unwrap_or_default();
+        let Some(slot) = self.slots.get_mut(sensor.slot as usize) else { return false };
+        let Some(removed) = slot.take_if(|known| known.id == sensor.id) else { return false };
+        self.free.push(removed.slot);
+        let spellings = self.others.remove(&removed.slot).unwrap_or_default();
         for spelling in spellings.iter().chain([&removed.sensor.key]) {
             // The spelling may belong to a newer sensor by now.
             if self.known.get(spelling).is_some_and(|known| known.id == removed.id) {
@@ -151,7 +151,7 @@ mod tests {
                         if let std::collections::btree_map::Entry::Vacant(free) = model.entry(one) {
                             let sensor = sensor(one);
                             let state = Arc::new(CatalogState::new(usize::MAX, crate::kinds::Kinds::default()));
-                            let make = |place| KnownSensor::new(sensor, SensorIds { id, place, shard: 0 }, state);
+                            let make = |slot| KnownSensor::new(sensor, SensorIds { id, slot, shard: 0 }, state);
                             spellings.add(sensor_key(one), make);
                             free.insert(id);
                         }
@@ -174,7 +174,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert!(spellings.places.len() <= 12, "places are reused");
+            prop_assert!(spellings.slots.len() <= 12, "slots are reused");
         }
     }
 }

@@ -7,18 +7,18 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use super::OutputFlags;
 use crate::commands::{Exchange, FILE, Flag, Row, Service};
 
-const DB: Flag = Flag { name: "db", about: "The database [default: default]", variable: Some("HOURGLASS_DB") };
+const DB: Flag = Flag { name: "db", help: "The database [default: default]", variable: Some("HOURGLASS_DB") };
 const CONTAINS: Flag =
-    Flag { name: "contains", about: "Only sensors with this text in a name or a value", variable: None };
+    Flag { name: "contains", help: "Only sensors with this text in a name or a value", variable: None };
 
-const RP: Flag = Flag { name: "rp", about: "The retention policy", variable: None };
+const RP: Flag = Flag { name: "rp", help: "The retention policy", variable: None };
 const PRECISION: Flag =
-    Flag { name: "precision", about: "The unit of the timestamps: ns, us, ms, s, m, h or auto", variable: None };
+    Flag { name: "precision", help: "The unit of the timestamps: ns, us, ms, s, m, h or auto", variable: None };
 
 const ROWS: &[Row] = &[
     Row {
         words: &["db", "list"],
-        about: "List the databases",
+        help: "List the databases",
         path: "/query?q=SHOW%20DATABASES",
         rows: "/results/0/series/0/values",
         columns: &[("database", "/0")],
@@ -26,20 +26,20 @@ const ROWS: &[Row] = &[
     },
     Row {
         words: &["db", "show"],
-        about: "Show the retention of a database and its retention policies",
+        help: "Show the retention of a database and its retention policies",
         path: "/api/v1/databases/{NAME}",
         ..Row::PLAIN
     },
     Row {
         words: &["db", "flush"],
-        about: "Flush everything that the service acknowledged to the store",
+        help: "Flush everything that the service acknowledged to the store",
         method: "POST",
         path: "/api/v1/flush",
         ..Row::PLAIN
     },
     Row {
         words: &["sensor", "list"],
-        about: "List the sensors of a database",
+        help: "List the sensors of a database",
         path: "/api/v1/sensors",
         flags: &[DB, CONTAINS],
         rows: "/sensors",
@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         words: &["explain"],
-        about: "Print how the service would interpret each line of a file, without storing it. Exit status: 0 if it would \
+        help: "Print how the service would interpret each line of a file, without storing it. Exit status: 0 if it would \
                 accept all of them",
         method: "POST",
         path: "/api/v1/explain",
@@ -95,7 +95,7 @@ pub fn parse_exchange(matches: &ArgMatches) -> Option<Result<Exchange, clap::Err
 fn command(row: &'static Row, name: &'static str) -> Command {
     let command = OutputFlags::augment_args(Service::augment_args(Command::new(name)));
     // `augment_args` replaces the text with that of the flags, so set it last.
-    let mut command = command.about(row.about);
+    let mut command = command.about(row.help);
     for name in row.arguments() {
         command = command.arg(Arg::new(name).required(true));
     }
@@ -104,7 +104,7 @@ fn command(row: &'static Row, name: &'static str) -> Command {
         command = command.arg(file.value_parser(value_parser!(PathBuf)));
     }
     for flag in row.flags {
-        let arg = Arg::new(flag.name).long(flag.name).help(flag.about);
+        let arg = Arg::new(flag.name).long(flag.name).help(flag.help);
         command = command.arg(match flag.variable {
             Some(variable) => arg.env(variable),
             None => arg,
@@ -148,7 +148,7 @@ mod tests {
         for row in ROWS {
             let command = row.words.iter().try_fold(&mut root, |command, word| command.find_subcommand_mut(word));
             let help = command.expect("it is in the table").render_help().to_string();
-            assert!(help.starts_with(&format!("{}\n", row.about)), "{help}");
+            assert!(help.starts_with(&format!("{}\n", row.help)), "{help}");
         }
     }
 

@@ -16,7 +16,7 @@ use super::progress::Progress;
 use super::restore::restore_into;
 use crate::access::hex;
 use crate::backup::folder::MANIFEST;
-use crate::backup::manifest::{Kept, KeptDatabase, KeptDay, KeptFile, date};
+use crate::backup::manifest::{BackupDatabase, BackupDay, BackupFile, FileRef, date};
 use crate::backup::{Folder, Manifest};
 use crate::config::Settings;
 use crate::faults;
@@ -62,7 +62,7 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
     let origin = if request.stopped {
-        Origin::stopped(settings).await?
+        Origin::open_stopped(settings).await?
     } else {
         Origin::Service(Target::from_flags(&request.service)?)
     };
@@ -76,22 +76,23 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
         let listed = origin.days(&name).await.with_context(|| format!("listing the days of database {name:?}"))?;
         for (number, day) in listed.iter().enumerate() {
             progress.show(|| format!("{name}, {}: {number} of {} days", date(*day), listed.len()));
-            let kept = keep(&folder, &origin, BackupPart::Day(&name, *day), &before, &mut work).await;
-            let kept = kept.with_context(|| format!("database {name:?}, day {}", date(*day)))?;
-            days.extend(kept.map(|kept| KeptDay { number: day.0, kept }));
+            let content = write_part(&folder, &origin, BackupPart::Day(&name, *day), &before, &mut work).await;
+            let content = content.with_context(|| format!("database {name:?}, day {}", date(*day)))?;
+            days.extend(content.map(|content| BackupDay { number: day.0, content }));
         }
-        let sensors = keep(&folder, &origin, BackupPart::Sensors(&name), &before, &mut work).await;
+        let sensors = write_part(&folder, &origin, BackupPart::Sensors(&name), &before, &mut work).await;
         let sensors = sensors.with_context(|| format!("the sensors of database {name:?}"))?;
-        manifest.databases.push(KeptDatabase::new(name, days, sensors));
+        manifest.databases.push(BackupDatabase::new(name, days, sensors));
     }
     drop(progress);
-    manifest.tokens = Some(keep_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
+    manifest.tokens = Some(write_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
     // Read the settings last: they state up to which time readings may have expired while they were read.
-    let kept = origin.settings().await.context("reading the databases' settings")?;
-    manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
+    let database_settings = origin.settings().await.context("reading the databases' settings")?;
+    manifest.settings =
+        Some(write_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&database_settings)?)?);
     if let Some(config) = config {
         let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
-        manifest.config = Some(keep_small(&folder, "config", "toml", &content)?);
+        manifest.config = Some(write_small(&folder, "config", "toml", &content)?);
     }
     manifest.total = manifest.digest().total().set;
     faults::point("days_kept");
@@ -118,36 +119,36 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
 
 /// Keeps the file of the last backup if the part is unchanged, else writes a new file. Returns `None` if the part is
 /// empty.
-async fn keep(
+async fn write_part(
     folder: &Folder,
     origin: &Origin,
     part: BackupPart<'_>,
-    before: &Manifest,
+    last: &Manifest,
     work: &mut Work,
-) -> anyhow::Result<Option<Kept>> {
+) -> anyhow::Result<Option<BackupFile>> {
     let (known, stem, extension) = match part {
         BackupPart::Day(database, day) => {
             let stem = format!("days/{}/{}", utf8_percent_encode(database, ESCAPED), date(day));
-            (before.day(database, day), stem, "readings")
+            (last.day(database, day), stem, "readings")
         }
         BackupPart::Sensors(database) => {
-            let known = before.database(database).and_then(|kept| kept.sensors.as_ref());
+            let known = last.database(database).and_then(|database| database.sensors.as_ref());
             (known, format!("sensors/{}", utf8_percent_encode(database, ESCAPED)), "sensors")
         }
     };
     // Write a file again if it is missing or has another length.
-    let known = known.filter(|kept| folder.open(&kept.file).is_ok());
+    let known = known.filter(|known| folder.open(&known.file).is_ok());
     let is_day = matches!(part, BackupPart::Day(..));
     let mut writing = folder.begin(&stem)?;
-    let mut written = origin.write(part, known.map(|kept| part.mark(&kept.held)), &mut writing).await;
+    let mut written = origin.write(part, known.map(|known| part.mark(&known.totals)), &mut writing).await;
     if written.as_ref().is_err_and(is_refused) {
         // Readings may have expired while the service sent them. If so, the next answer has the remaining ones.
         writing.discard();
         writing = folder.begin(&stem)?;
         written = origin.write(part, None, &mut writing).await;
     }
-    let held = match written {
-        Ok(Some(held)) if held.sensors > 0 => held,
+    let totals = match written {
+        Ok(Some(totals)) if totals.sensors > 0 => totals,
         outcome => {
             writing.discard();
             let is_unchanged = outcome?.is_none();
@@ -157,7 +158,7 @@ async fn keep(
         }
     };
     // The name contains the digest, so that no file of the last manifest is overwritten.
-    let file = folder.finish(writing, &format!("{stem}-{:016x}.{extension}", part.mark(&held) >> 64))?;
+    let file = folder.finish(writing, &format!("{stem}-{:016x}.{extension}", part.mark(&totals) >> 64))?;
     work.bytes += file.bytes;
     if is_day {
         faults::point("day_kept");
@@ -165,11 +166,11 @@ async fn keep(
     } else {
         work.described += 1;
     }
-    Ok(Some(Kept { held, file }))
+    Ok(Some(BackupFile { totals, file }))
 }
 
 /// Writes a small file whose name contains the hash of its content.
-fn keep_small(folder: &Folder, stem: &str, extension: &str, content: &[u8]) -> anyhow::Result<KeptFile> {
+fn write_small(folder: &Folder, stem: &str, extension: &str, content: &[u8]) -> anyhow::Result<FileRef> {
     let mark = hex(&Sha256::digest(content)[..8]);
     Ok(folder.write(&format!("{stem}-{mark}.{extension}"), content)?)
 }

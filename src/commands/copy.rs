@@ -26,28 +26,28 @@ fn store_name(settings: &Settings) -> String {
 }
 
 /// Copies settings, readings, sensors and tokens, and compares the digests of both stores.
-pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
-    if store_name(from) == store_name(to) {
-        bail!("both stores are the same: {}", store_name(from));
+pub async fn copy(source_settings: &Settings, target_settings: &Settings) -> anyhow::Result<()> {
+    if store_name(source_settings) == store_name(target_settings) {
+        bail!("both stores are the same: {}", store_name(source_settings));
     }
-    let source = open_stopped(from).await?;
+    let source = open_stopped(source_settings).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
-    let stamp = first_stamp(now).max(source.raw().read_registry().await?.greatest_watermark());
-    let mut target = Target::open(to, "copy", store_name(from), stamp).await?;
+    let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
+    let mut target = Target::open(target_settings, "copy", store_name(source_settings), stamp).await?;
     // The settings come first, because they determine how days are sealed.
     let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;
-    copy_databases(from, &source, &mut target).await?;
-    target.put_tokens(&token_store(from).await?.tokens().await?).await.context("writing the tokens")?;
-    let expected = compute_digest(from, &source).await?;
-    let found = target.finish(to, &expected).await?;
+    copy_databases(source_settings, &source, &mut target).await?;
+    target.put_tokens(&token_store(source_settings).await?.tokens().await?).await.context("writing the tokens")?;
+    let expected = compute_digest(source_settings, &source).await?;
+    let found = target.finish(target_settings, &expected).await?;
     source.raw().close().await;
-    println!("copied {} to {}: {}", store_name(from), store_name(to), found.total());
+    println!("copied {} to {}: {}", store_name(source_settings), store_name(target_settings), found.total());
     Ok(())
 }
 
-async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Target) -> anyhow::Result<()> {
-    let bounds = ReadBounds::of_memory(from.query.request_bytes);
+async fn copy_databases(source_settings: &Settings, source: &MergedView, target: &mut Target) -> anyhow::Result<()> {
+    let bounds = ReadBounds::for_memory(source_settings.query.request_bytes);
     let mut progress = Progress::new("copy");
     for database in source.raw().databases().await? {
         let days = list_days(source, &database).await?;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use anyhow::{Context, bail};
 
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{PostAnswer, Service, Target, url_encode};
 use crate::config::Settings;
 use crate::ingest::dead_letters::{DeadLetter, DeadLetters, ReadingsLetter, parts};
 
@@ -137,11 +137,11 @@ fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
 }
 
 /// Reads a batch of dead letters after an id. Returns the id of the last one, and the letters with their ids.
-fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
-    let mut last = after;
+fn batch(letters: &DeadLetters, after_id: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
+    let mut last = after_id;
     let mut found = Vec::new();
     let mut bytes = 0;
-    let read = letters.read(after, |id, letter| {
+    let read = letters.read(after_id, |id, letter| {
         last = id;
         if let DeadLetter::Readings(letter) = &letter {
             bytes += letter.lines.len();
@@ -160,7 +160,7 @@ fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, De
 /// Sends readings in parts. Returns the answer to the first rejected part, or to the last part if all are accepted.
 fn send_letter(target: &Target, letter: &ReadingsLetter) -> anyhow::Result<PostAnswer> {
     let mut answer = PostAnswer { status: 204, text: String::new() };
-    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", escaped(&letter.database));
+    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", url_encode(&letter.database));
     for part in parts(letter.lines.as_bytes(), PART_BYTES) {
         answer = target.post(&path, part)?;
         if answer.status != 204 {

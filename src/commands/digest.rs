@@ -12,7 +12,7 @@ use crate::bucket::Store;
 use crate::bucket::deletions::{Deletions, StatementCompiler};
 use crate::config::Settings;
 use crate::ingest::{note_registry_time, note_sealed_days};
-use crate::query::influx::sensors_of;
+use crate::query::influx::sensor_test;
 use crate::store::MergedView;
 use crate::verify::unflushed_records;
 
@@ -41,7 +41,7 @@ pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
 /// Computes the digest of everything in a store. Prints its progress on stderr.
 pub async fn compute_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
     let mut progress = Progress::new("digest");
-    let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+    let bounds = ReadBounds::for_memory(settings.query.request_bytes);
     let digest = digest_databases(store, bounds, |database, readings| {
         progress.show(|| format!("{database}: {readings} readings"));
     });
@@ -110,7 +110,7 @@ pub async fn open_view(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     note_sealed_days(&*raw).await.context("searching sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
-    let understand: StatementCompiler = Arc::new(sensors_of);
+    let understand: StatementCompiler = Arc::new(sensor_test);
     store.masks().set(Deletions::new(&deletions, &understand));
     Ok(store)
 }

@@ -76,7 +76,7 @@ impl Examination {
             self.note(bound.map_err(|error| {
                 let cause = match error.kind() {
                     ErrorKind::AddrNotAvailable => "this machine has no such address",
-                    ErrorKind::PermissionDenied => "ports below 1024 need a right",
+                    ErrorKind::PermissionDenied => "binding a port below 1024 needs CAP_NET_BIND_SERVICE or root",
                     _ => "is it in use, by a running service?",
                 };
                 anyhow::Error::new(error).context(format!("{key}: listening on {address} ({cause})"))
@@ -100,7 +100,7 @@ impl Examination {
             self.note(SecretFile::probe(first));
         }
         self.note(tokens.and_then(|tokens| {
-            let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
+            let needed = settings.exposed_address().is_some() || settings.auth.required == AuthRequired::Always;
             let has_one = tokens.iter().any(|token| {
                 let expires = token.ends(settings.max_lifetime());
                 crate::access::Token { expires, ..token.clone() }.is_live(now_seconds())
@@ -175,7 +175,7 @@ impl Examination {
                  audit trail and the log show: name the proxies' networks"
             ));
         }
-        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed().is_none() {
+        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed_address().is_none() {
             self.problem(
                 "server.hosts: \"*\" lets pages of any site read and write where no token is needed (DNS rebinding): \
                  name the hosts under which this service is asked",
@@ -221,10 +221,10 @@ impl Examination {
                 self.problem(format_args!("this machine's clock is {offset} ms from MongoDB's, more than clock.max_offset ({limit:?}): set the clock"));
             }
         }
-        if let Some(about) = self.note(store.server_info().await.context("reading MongoDB's version and databases")) {
-            self.figure("MongoDB", &about.version);
-            self.figure("databases", about.databases);
-            for missing in &about.missing {
+        if let Some(info) = self.note(store.server_info().await.context("reading MongoDB's version and databases")) {
+            self.figure("MongoDB", &info.version);
+            self.figure("databases", info.databases);
+            for missing in &info.missing {
                 self.problem(missing);
             }
         }

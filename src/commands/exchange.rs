@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::open_input;
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{PostAnswer, Service, Target, url_encode};
 
 /// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
@@ -20,7 +20,7 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 pub struct Row {
     /// The words of the command: an optional group, and a verb.
     pub words: &'static [&'static str],
-    pub about: &'static str,
+    pub help: &'static str,
     pub method: &'static str,
     /// The path of the request. Each `{NAME}` in it is an argument of the command.
     pub path: &'static str,
@@ -41,7 +41,7 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Flag {
     pub name: &'static str,
-    pub about: &'static str,
+    pub help: &'static str,
     /// The environment variable that also sets the flag.
     pub variable: Option<&'static str>,
 }
@@ -50,7 +50,7 @@ impl Row {
     /// A row without flags and body that prints the whole answer.
     pub const PLAIN: Self = Self {
         words: &[],
-        about: "",
+        help: "",
         method: "GET",
         path: "",
         flags: &[],
@@ -109,7 +109,7 @@ impl Exchange {
         let value = |name: &str| self.matches.get_one::<String>(name);
         let mut path = self.row.path.to_owned();
         for name in self.row.arguments() {
-            path = path.replace(&format!("{{{name}}}"), &value(name).map(|text| escaped(text)).unwrap_or_default());
+            path = path.replace(&format!("{{{name}}}"), &value(name).map(|text| url_encode(text)).unwrap_or_default());
         }
         let given = self.row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?.as_str())));
         given.fold(path, |path, (name, value)| with_parameter(path, name, value))
@@ -119,15 +119,15 @@ impl Exchange {
         let whole = std::slice::from_ref(body);
         let rows = match self.row.rows {
             "" => whole,
-            place => body.pointer(place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
+            pointer => body.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
         };
         if self.row.columns.is_empty() {
             let members = rows.iter().filter_map(Value::as_object).flat_map(Map::iter);
-            return members.for_each(|(name, value)| println!("{name}: {}", shown(value)));
+            return members.for_each(|(name, value)| println!("{name}: {}", format_value(value)));
         }
         let titles = self.row.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
-        let cell = |row: &Value, place: &str| row.pointer(place).map(shown).unwrap_or_default();
-        let cells = |row: &Value| self.row.columns.iter().map(|(_, place)| cell(row, place)).collect();
+        let cell = |row: &Value, pointer: &str| row.pointer(pointer).map(format_value).unwrap_or_default();
+        let cells = |row: &Value| self.row.columns.iter().map(|(_, pointer)| cell(row, pointer)).collect();
         let mut table: Vec<Vec<String>> = vec![titles];
         table.extend(rows.iter().map(cells));
         let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
@@ -147,11 +147,11 @@ fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
 
 fn with_parameter(path: String, name: &str, value: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{separator}{name}={}", escaped(value))
+    format!("{path}{separator}{name}={}", url_encode(value))
 }
 
 /// Formats a cell: texts without quotes, everything else as JSON.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

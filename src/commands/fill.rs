@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use super::digest::{compute_digest, must_be_equal, unfinished_hosts};
 use crate::access::{Token, TokenFile, TokenStore};
-use crate::backup::{FillOptions, Operation, StoreDigest, Unfinished};
+use crate::backup::{FillOptions, Operation, StoreDigest, UnfinishedMark};
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::{DatabaseSettings, Store};
 use crate::config::Settings;
@@ -19,26 +19,27 @@ use crate::verify::unflushed_records;
 /// A store that is being filled.
 pub struct Target {
     pub store: Arc<MergedView>,
-    pub mark: Unfinished,
+    pub mark: UnfinishedMark,
     pub options: FillOptions,
     tokens: Arc<dyn TokenStore>,
 }
 
 impl Target {
-    /// Opens the store and marks its data folder. `what` is `restore` or `copy`, and `from` the source.
+    /// Opens the store and marks its data folder. `command` is `restore` or `copy`.
     ///
     /// # Errors
     /// If the store is not empty, unless the same command began to fill it.
-    pub async fn open(settings: &Settings, what: &str, from: String, stamp: Stamp) -> anyhow::Result<Self> {
+    pub async fn open(settings: &Settings, command: &str, source: String, stamp: Stamp) -> anyhow::Result<Self> {
         let folder = &settings.server.data_dir;
-        let operation = Operation { what: what.to_owned(), from, to: settings.store.uri.identity(), stamp };
-        let begun = Unfinished::read(folder).with_context(|| format!("reading {}", folder.display()))?;
+        let operation = Operation { command: command.to_owned(), source, target: settings.store.uri.identity(), stamp };
+        let begun = UnfinishedMark::read(folder).with_context(|| format!("reading {}", folder.display()))?;
         if let Some(begun) = &begun
-            && (&begun.what, &begun.from, &begun.to) != (&operation.what, &operation.from, &operation.to)
+            && (&begun.command, &begun.source, &begun.target)
+                != (&operation.command, &operation.source, &operation.target)
         {
-            let Operation { what, from, .. } = begun;
+            let Operation { command, source, .. } = begun;
             bail!(
-                "the data folder {} is partly filled by `hourglass backup {what}` from {from}: run that again, or remove the folder \
+                "the data folder {} is partly filled by `hourglass backup {command}` from {source}: run that again, or remove the folder \
                  (with MongoDB also the database) to start over",
                 folder.display()
             );
@@ -56,7 +57,7 @@ impl Target {
         if begun.is_none() {
             must_be_empty(&*raw).await?;
         }
-        let mark = Unfinished::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
+        let mark = UnfinishedMark::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.operation().stamp;
         raise_floor(&*raw, stamp).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {

@@ -14,7 +14,7 @@ use crate::app::{Stop, watch_store};
 use crate::clock::StampClock;
 use crate::config::Settings;
 use crate::ingest::Ingest;
-use crate::query::influx::sensors_of;
+use crate::query::influx::sensor_test;
 use crate::store::MergedView;
 use crate::telemetry::{Metrics, logs};
 use crate::verify::unflushed_records;
@@ -47,7 +47,7 @@ async fn flush(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let view = Arc::new(MergedView::new(store.clone()));
     let options = Arc::new(settings.clone());
-    let (ingest, closing) = Ingest::start(options, view, Arc::new(sensors_of), log, &recovery, stamps, metrics);
+    let (ingest, closing) = Ingest::start(options, view, Arc::new(sensor_test), log, &recovery, stamps, metrics);
     ingest.join(settings.store.command_timeout).await;
     let watcher =
         tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.lookup.presence.clone()));

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{PostAnswer, Service, Target, url_encode};
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
@@ -31,7 +31,7 @@ pub fn jobs(command: &JobCommand) -> anyhow::Result<bool> {
 
 /// Starts a job of the service and prints its progress until it is done. Returns true if it left nothing to do.
 fn run(target: &Target, name: &str) -> anyhow::Result<bool> {
-    let first = format!("/api/v1/jobs/{}/run", escaped(name));
+    let first = format!("/api/v1/jobs/{}/run", url_encode(name));
     let mut path = first.clone();
     let mut printed = String::new();
     loop {
@@ -50,7 +50,7 @@ fn run(target: &Target, name: &str) -> anyhow::Result<bool> {
             return Ok(job["note"].is_null() && job["left"].as_u64().unwrap_or_default() == 0);
         }
         let run = job["run"].as_str().context("the answer has no run")?;
-        path = format!("{first}?run={}", escaped(run));
+        path = format!("{first}?run={}", url_encode(run));
     }
 }
 

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::digest::open_stopped;
-use super::post::{GetAnswer, PostAnswer, Target, escaped};
+use super::post::{GetAnswer, PostAnswer, Target, url_encode};
 use super::tokens::token_store;
 use crate::access::Token;
 use crate::backup::folder::FileWriter;
-use crate::backup::form::{BackupError, FrameReader, Frames, HEAD, Held, Next};
+use crate::backup::form::{BackupError, FileTotals, FrameItem, FrameReader, Frames, HEAD};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors};
 use crate::store::MergedView;
@@ -50,10 +50,10 @@ pub enum BackupPart<'a> {
 
 impl BackupPart<'_> {
     /// Returns the digest that shows whether the part has changed.
-    pub fn mark(self, held: &Held) -> u128 {
+    pub fn mark(self, totals: &FileTotals) -> u128 {
         match self {
-            Self::Day(..) => held.set.sum,
-            Self::Sensors(_) => held.content,
+            Self::Day(..) => totals.set.sum,
+            Self::Sensors(_) => totals.content,
         }
     }
 
@@ -61,8 +61,10 @@ impl BackupPart<'_> {
     fn path(self, known: Option<u128>) -> String {
         let known = known.map(|mark| format!("&known={mark:032x}")).unwrap_or_default();
         match self {
-            Self::Day(database, day) => format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0),
-            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", escaped(database)),
+            Self::Day(database, day) => {
+                format!("/api/v1/backup/day?db={}&day={}{known}", url_encode(database), day.0)
+            }
+            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", url_encode(database)),
         }
     }
 }
@@ -85,7 +87,7 @@ struct Days {
 
 /// The instances that have not flushed everything yet.
 #[derive(Deserialize)]
-struct Behind {
+struct InstancesBehind {
     behind: Vec<Instance>,
 }
 
@@ -96,7 +98,7 @@ struct Instance {
 
 impl Origin {
     /// Opens a store whose service is stopped.
-    pub async fn stopped(settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Self> {
         Ok(Self::Store { store: open_stopped(settings).await?, settings: Box::new(settings.clone()) })
     }
 
@@ -118,7 +120,7 @@ impl Origin {
         let deadline = Instant::now() + patience;
         let mut has_warned = false;
         loop {
-            let Behind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
+            let InstancesBehind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
             let hosts: Vec<&str> = behind.iter().map(|instance| &*instance.host).collect();
             if hosts.is_empty() {
                 break;
@@ -156,7 +158,7 @@ impl Origin {
         match self {
             Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
             Self::Service(service) => {
-                let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", escaped(database)))?)?;
+                let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", url_encode(database)))?)?;
                 Ok(days.into_iter().map(Day).collect())
             }
         }
@@ -168,35 +170,35 @@ impl Origin {
         &self,
         part: BackupPart<'_>,
         known: Option<u128>,
-        to: &mut FileWriter,
-    ) -> anyhow::Result<Option<Held>> {
+        target: &mut FileWriter,
+    ) -> anyhow::Result<Option<FileTotals>> {
         let (store, settings) = match self {
             Self::Store { store, settings } => (store, settings),
             Self::Service(service) => {
                 let answer = ask(service, &part.path(known))?;
-                return if answer.status == 204 { Ok(None) } else { copy_frames(answer, to).map(Some) };
+                return if answer.status == 204 { Ok(None) } else { copy_frames(answer, target).map(Some) };
             }
         };
         let mut frames = Frames::default();
-        to.put(HEAD)?;
+        target.put(HEAD)?;
         match part {
             BackupPart::Day(database, day) => {
-                let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+                let bounds = ReadBounds::for_memory(settings.query.request_bytes);
                 let mut parts = Parts::new(store, database, day.hours(), bounds);
                 while let Some(piece) = parts.next().await? {
-                    to.put(&frames.piece(&piece))?;
+                    target.put(&frames.piece(&piece))?;
                 }
             }
             BackupPart::Sensors(database) => {
                 let mut sensors = Sensors::new(store, database);
                 while let Some(document) = sensors.next().await? {
-                    to.put(&frames.sensor(&document))?;
+                    target.put(&frames.sensor(&document))?;
                 }
             }
         }
-        let held = frames.held();
-        to.put(&frames.end())?;
-        Ok((known != Some(part.mark(&held))).then_some(held))
+        let totals = frames.totals();
+        target.put(&frames.end())?;
+        Ok((known != Some(part.mark(&totals))).then_some(totals))
     }
 
     /// Records that the backup that began at this time is proved.
@@ -204,7 +206,7 @@ impl Origin {
         match self {
             Self::Store { settings, .. } => {
                 let folder = &settings.server.data_dir;
-                crate::backup::proved::keep(folder, began_ms)
+                crate::backup::proved::write(folder, began_ms)
                     .with_context(|| format!("writing to {}", folder.display()))
             }
             Self::Service(service) => match service.post(&format!("/api/v1/backup/proved?began={began_ms}"), b"")? {
@@ -216,25 +218,25 @@ impl Origin {
 }
 
 /// Copies the frames of an answer into a file, and returns their totals.
-fn copy_frames(answer: GetAnswer, to: &mut FileWriter) -> anyhow::Result<Held> {
-    let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
+fn copy_frames(answer: GetAnswer, target: &mut FileWriter) -> anyhow::Result<FileTotals> {
+    let mut frames = FrameReader::new(Tee { source: answer.body, target })?;
     loop {
-        if let Next::End(held) = frames.read()? {
-            return Ok(held);
+        if let FrameItem::End(totals) = frames.read()? {
+            return Ok(totals);
         }
     }
 }
 
 /// A reader that also writes everything it reads into a file.
 struct Tee<'a, R> {
-    from: R,
-    to: &'a mut FileWriter,
+    source: R,
+    target: &'a mut FileWriter,
 }
 
 impl<R: Read> Read for Tee<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(out)?;
-        self.to.put(&out[..read]).map_err(io::Error::other)?;
+        let read = self.source.read(out)?;
+        self.target.put(&out[..read]).map_err(io::Error::other)?;
         Ok(read)
     }
 }

@@ -115,7 +115,7 @@ impl fmt::Display for PostAnswer {
 }
 
 /// Escapes a text for use as the value of a URL parameter.
-pub fn escaped(text: &str) -> String {
+pub fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::post::{ServiceDatabase, Target, escaped};
+use super::post::{ServiceDatabase, Target, url_encode};
 
 #[derive(Debug, Subcommand)]
 pub enum RejectionsCommand {
@@ -53,9 +53,9 @@ pub fn rejections(command: &RejectionsCommand) -> anyhow::Result<()> {
         ("contains", &flags.contains),
         ("from", &flags.from),
     ];
-    let mut path = format!("/api/v1/rejections?db={}", escaped(&flags.database.db));
+    let mut path = format!("/api/v1/rejections?db={}", url_encode(&flags.database.db));
     for (name, value) in selection {
-        path.extend(value.as_ref().map(|value| format!("&{name}={}", escaped(value))));
+        path.extend(value.as_ref().map(|value| format!("&{name}={}", url_encode(value))));
     }
     match command {
         RejectionsCommand::List(_) => list(&target, &path),

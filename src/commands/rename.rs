@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-use super::post::{ServiceDatabase, Target, escaped};
+use super::post::{ServiceDatabase, Target, url_encode};
 
 #[derive(Debug, Subcommand)]
 pub enum RenameCommand {
@@ -59,7 +59,7 @@ pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
     let (RenameCommand::Add { database, .. } | RenameCommand::List(database) | RenameCommand::Remove { database, .. }) =
         command;
     let target = Target::from_flags(&database.service)?;
-    let path = format!("/api/v1/renames?db={}", escaped(&database.db));
+    let path = format!("/api/v1/renames?db={}", url_encode(&database.db));
     let answer = match command {
         RenameCommand::Add { scope, shown, dry_run, .. } => {
             let fields = scope.fields().chain([("to", &**shown)]);
@@ -69,7 +69,7 @@ pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
             target.json("PUT", &format!("{path}&dry_run={dry_run}"), sent)?
         }
         RenameCommand::Remove { scope, .. } => {
-            let fields: String = scope.fields().map(|(name, text)| format!("&{name}={}", escaped(text))).collect();
+            let fields: String = scope.fields().map(|(name, text)| format!("&{name}={}", url_encode(text))).collect();
             target.json("DELETE", &format!("{path}{fields}"), None)?
         }
         RenameCommand::List(_) => {

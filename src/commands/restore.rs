@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use super::fill::Target;
 use super::progress::Progress;
 use crate::access::Token;
-use crate::backup::form::Next;
-use crate::backup::manifest::{Kept, KeptDay, date};
+use crate::backup::form::FrameItem;
+use crate::backup::manifest::{BackupDay, BackupFile, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
@@ -21,25 +21,25 @@ use crate::reading::stamp::first_stamp;
 const CONFIG: &str = "restored.toml";
 
 /// Restores the backup in a folder.
-pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
-    let folder = Folder::existing(from);
+pub async fn restore(settings: &Settings, source: &Path) -> anyhow::Result<()> {
+    let folder = Folder::existing(source);
     let manifest = folder
         .manifest()?
-        .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
+        .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", source.display()))?;
     let digest = restore_into(settings, &folder, &manifest).await?;
     println!("restored the backup of {}: {}", manifest.began, digest.total());
     if manifest.config.is_some() {
-        let beside = settings.server.data_dir.join(CONFIG);
-        println!("the configuration file of the backup is {}; it is not in use", beside.display());
+        let config_path = settings.server.data_dir.join(CONFIG);
+        println!("the configuration file of the backup is {}; it is not in use", config_path.display());
     }
     Ok(())
 }
 
 /// Restores a backup into an empty store. Returns the digest of the store, which is that of the backup.
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
-    let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
-    let stamp = first_stamp(manifest.began_ms);
-    let mut target = Target::open(settings, "restore", from, stamp).await?;
+    let source = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
+    let stamp = first_of(manifest.began_ms);
+    let mut target = Target::open(settings, "restore", source, stamp).await?;
     if let Some(settings) = &manifest.settings {
         // The settings come first, because they determine how days are sealed.
         let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
@@ -67,9 +67,9 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
         target.put_tokens(&tokens).await.context("writing the tokens")?;
     }
     if let Some(config) = &manifest.config {
-        let beside = settings.server.data_dir.join(CONFIG);
-        files::replace(&beside, &folder.read(config)?, true)
-            .with_context(|| format!("writing {}", beside.display()))?;
+        let config_path = settings.server.data_dir.join(CONFIG);
+        files::replace(&config_path, &folder.read(config)?, true)
+            .with_context(|| format!("writing {}", config_path.display()))?;
     }
     target.finish(settings, &manifest.digest()).await
 }
@@ -77,35 +77,35 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
 async fn restore_day(
     folder: &Folder,
     database: &str,
-    kept: &KeptDay,
+    day: &BackupDay,
     target: &mut Target,
     fill: &mut Fill<'_>,
 ) -> anyhow::Result<()> {
-    let day = Day(kept.number);
-    let is_done = target.mark.is_done(database, day);
-    restore_file(folder, &kept.kept, fill, is_done).await?;
+    let number = Day(day.number);
+    let is_done = target.mark.is_done(database, number);
+    restore_file(folder, &day.content, fill, is_done).await?;
     if !is_done {
         fill.flush().await.context("writing to the store")?;
-        target.mark.day_done(database, day).context("marking what is done")?;
+        target.mark.day_done(database, number).context("marking what is done")?;
         faults::point("day_restored");
     }
     Ok(())
 }
 
 /// Reads a file and checks it against the manifest. Writes its content unless an earlier run did.
-async fn restore_file(folder: &Folder, kept: &Kept, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
-    let Kept { file, held: expected } = kept;
+async fn restore_file(folder: &Folder, source: &BackupFile, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
+    let BackupFile { file, totals: expected } = source;
     let mut frames = folder.frames(file)?;
-    let held = loop {
-        match frames.read().map_err(|error| folder.damaged(file, &error))? {
-            Next::Piece(piece) if is_done => fill.skip(&piece),
-            Next::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
-            Next::Sensor(document) => fill.add_sensor(&document),
-            Next::End(held) => break held,
+    let totals = loop {
+        match frames.read().map_err(|error| folder.damaged_error(file, &error))? {
+            FrameItem::Piece(piece) if is_done => fill.skip(&piece),
+            FrameItem::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
+            FrameItem::Sensor(document) => fill.add_sensor(&document),
+            FrameItem::End(totals) => break totals,
         }
     };
-    if frames.into_inner().hex() != file.sha256 || held != *expected {
-        bail!(folder.damaged(file, &"it is damaged: it differs from the file in the manifest"));
+    if frames.into_inner().hex() != file.sha256 || totals != *expected {
+        bail!(folder.damaged_error(file, &"it is damaged: it differs from the file in the manifest"));
     }
     Ok(())
 }

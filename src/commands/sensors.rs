@@ -9,9 +9,9 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::open_input;
-use super::post::{PostAnswer, ServiceDatabase, Target, escaped};
+use super::post::{PostAnswer, ServiceDatabase, Target, url_encode};
 use super::progress::Progress;
-use crate::http::api::meta::cell_of;
+use crate::http::api::meta::format_cell;
 
 /// Maximum number of lines in a batch.
 const BATCH_LINES_MAX: usize = 2000;
@@ -73,7 +73,7 @@ pub fn sensors(command: &SensorCommand) -> anyhow::Result<bool> {
 /// Sends a file in batches. Returns the number of rejected lines.
 fn import(target: &Target, database: &str, file: Option<&Path>, is_csv: bool, is_dry: bool) -> anyhow::Result<u64> {
     let lines = open_input(file)?;
-    let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", escaped(database));
+    let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", url_encode(database));
     let mut totals = [0_u64; 4];
     let mut progress = Progress::new("sensors");
     let mut send = |first_line: usize, batch: &str| {
@@ -166,7 +166,7 @@ fn export_csv(target: &Target, database: &str, on_sensor: &mut impl FnMut()) -> 
         if let Some(new) = meta.keys().find(|name| !names.contains(*name)) {
             bail!("the metadata key {new:?} was added to {sensor} during the export, and has no column: export again");
         }
-        let cells = names.iter().map(|name| meta.get(name).map(cell_of).unwrap_or_default());
+        let cells = names.iter().map(|name| meta.get(name).map(format_cell).unwrap_or_default());
         Ok(out.write_record(std::iter::once(sensor.to_owned()).chain(cells))?)
     })?;
     Ok(out.flush()?)
@@ -180,7 +180,7 @@ fn each_sensor(
 ) -> anyhow::Result<()> {
     let mut cursor = String::new();
     loop {
-        let path = format!("/api/v1/meta?db={}&cursor={}", escaped(database), escaped(&cursor));
+        let path = format!("/api/v1/meta?db={}&cursor={}", url_encode(database), url_encode(&cursor));
         let page = target.json("GET", &path, None)?;
         for entry in page["sensors"].as_array().into_iter().flatten() {
             let (Some(sensor), Some(meta)) = (entry["sensor"].as_str(), entry["meta"].as_object()) else {

@@ -16,7 +16,7 @@ pub async fn list_tokens(settings: &Settings) -> anyhow::Result<()> {
     for token in store.tokens().await? {
         let used = uses.get(&token.name).copied();
         let token = Token { expires: token.ends(settings.max_lifetime()), ..token };
-        println!("{}", described(&token, used, now_seconds()));
+        println!("{}", describe(&token, used, now_seconds()));
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub async fn token_store(settings: &Settings) -> anyhow::Result<Arc<dyn TokenSto
 
 /// Formats a token as one line: its name, its state, the times of its creation and last use (to the minute), its rights
 /// and quotas, and the public id of its secret.
-fn described(token: &Token, used: Option<i64>, now: i64) -> String {
+fn describe(token: &Token, used: Option<i64>, now: i64) -> String {
     let time =
         |seconds: i64| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string());
     let state = match (token.revoked, token.expires) {

@@ -28,7 +28,7 @@ pub fn default_file() -> String {
             let _ = writeln!(file, "#{line}");
         }
         let Key { default, .. } = key;
-        let _ = writeln!(file, "# {}; default {default}.", capitalized(&key.expected));
+        let _ = writeln!(file, "# {}; default {default}.", capitalize(&key.expected));
         let _ = writeln!(file, "{name} = {default}");
     }
     file.push_str(LISTS);
@@ -48,7 +48,7 @@ pub fn table() -> String {
     table
 }
 
-fn capitalized(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let (head, tail) = text.split_at(1);
     format!("{}{tail}", head.to_uppercase())
 }

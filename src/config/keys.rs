@@ -58,10 +58,9 @@ sections! {
         /// (container, service) if that is less, 64 to 512 MiB. Flag: --memory.
         memory: usize = "auto", auto_size(MEMORY_MIN..=TIB);
         /// Maximum number of open connections of all listeners except that of [status], which has as many of its own.
-        /// At the limit, a new connection closes the one that has waited longest for its client: for a request, for the
-        /// rest of a request head, for a body that arrives at less than 1 KiB/s, or for the client to read an answer,
-        /// if it read less than 64 KiB in a second. If no connection waits for its client, the new one waits to be
-        /// accepted.
+        /// At the limit, a new connection closes the one that has waited longest for its client. A connection waits for
+        /// a request, the rest of a request head, a body that arrives at less than 1 KiB/s, or a client that read less
+        /// than 64 KiB of an answer in a second. If no connection waits, the new one has to wait until it is accepted.
         /// auto: 4 % of server.memory at 15 KiB each, 64 to 1024.
         connections: usize = "auto", auto_count(1..=65536);
         /// Maximum number of open connections from one client address. An IPv6 /64 network counts as one address.

@@ -29,7 +29,7 @@ pub struct Layers {
     /// The keys that a layer may set.
     settable: BTreeSet<&'static str>,
     /// True if a file could not be read completely, so that values may be missing.
-    pub torn: bool,
+    pub is_cut_off: bool,
     /// The lists of the file.
     pub lists: Lists,
 }
@@ -73,7 +73,7 @@ impl Layers {
     /// `sets_constants`.
     pub fn defaults(sets_constants: bool) -> Self {
         let mut layers =
-            Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };
+            Self { entries: BTreeMap::new(), settable: BTreeSet::new(), is_cut_off: false, lists: Lists::default() };
         for key in keys::keys() {
             let Ok(value) = DeValue::parse(key.default) else {
                 panic!("the default of {} is not TOML: {}", key.name, key.default)
@@ -101,26 +101,26 @@ impl Layers {
 
     /// Adds a file as the highest layer so far.
     pub fn add_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
-        let at = |line| ConfigSource::File { path: path.to_owned(), line };
+        let location = |line| ConfigSource::File { path: path.to_owned(), line };
         let (table, errors) = DeTable::parse_recoverable(text);
         // The parser recovers some values from invalid TOML. They may be wrong, so do not check them.
         if !errors.is_empty() {
-            self.torn = true;
+            self.is_cut_off = true;
             problems.extend(errors.iter().map(|error| {
-                let line = error.span().map_or(0, |span| line_of(text, &span));
-                Problem::new(at(line), format!("not valid TOML: {}", error.message()))
+                let line = error.span().map_or(0, |span| line_number(text, &span));
+                Problem::new(location(line), format!("not valid TOML: {}", error.message()))
             }));
             return;
         }
         match lists::read(text) {
             Ok(lists) => self.lists = lists,
             Err(error) => {
-                let line = error.span.map_or(0, |span| line_of(text, &span));
-                problems.push(Problem::new(at(line), error.message));
+                let line = error.span.map_or(0, |span| line_number(text, &span));
+                problems.push(Problem::new(location(line), error.message));
             }
         }
         for Leaf { key, value, span } in leaves(table.get_ref(), "") {
-            let source = at(line_of(text, &span));
+            let source = location(line_number(text, &span));
             if LISTS.contains(&&*key) {
                 continue;
             }
@@ -128,7 +128,7 @@ impl Layers {
                 self.push(&key, value, source);
             } else if !self.is_section(&key) {
                 // Do not show the value, because it may be a secret.
-                let nearest = nearest(&key, self.known());
+                let nearest = nearest(&key, self.known_keys());
                 problems.push(Problem::new(source, format!("unknown key {key}{}", did_you_mean(nearest))));
             } else if !matches!(value, WrittenValue::Other(EMPTY_TABLE)) {
                 problems.push(Problem::new(source, format!("{key} is a section, written [{key}]")));
@@ -143,14 +143,14 @@ impl Layers {
             if name.starts_with(TEST_PREFIX) {
                 continue;
             }
-            let key = self.known().find(|key| variable_of(key) == name);
+            let key = self.known_keys().find(|key| variable_name(key) == name);
             match key {
                 Some(key) => self.push(key, WrittenValue::Bare(value), ConfigSource::Variable { name }),
                 None if is_set_by_orchestrator(path, &value) => {}
                 // Do not ignore unknown variables: with HOURGLASS_STORE_URL, readings would go to the embedded store.
                 None => {
                     let meant = path.to_lowercase().replace("__", "_");
-                    let nearest = nearest(&meant, self.known()).map(|key| variable_of(&key));
+                    let nearest = nearest(&meant, self.known_keys()).map(|key| variable_name(&key));
                     let message = format!("names no key{}", did_you_mean(nearest));
                     problems.push(Problem::new(ConfigSource::Variable { name }, message));
                 }
@@ -180,12 +180,12 @@ impl Layers {
         }
     }
 
-    fn known(&self) -> impl Iterator<Item = &'static str> + use<> {
+    fn known_keys(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.settable.clone().into_iter()
     }
 
     fn is_section(&self, name: &str) -> bool {
-        self.known().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
+        self.known_keys().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
     }
 }
 
@@ -212,12 +212,12 @@ fn is_set_by_orchestrator(path: &str, value: &str) -> bool {
 }
 
 /// Returns the environment variable of a key.
-pub fn variable_of(key: &str) -> String {
+pub fn variable_name(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
 }
 
 /// Returns the line on which a span begins, counted from 1.
-fn line_of(text: &str, span: &Range<usize>) -> usize {
+fn line_number(text: &str, span: &Range<usize>) -> usize {
     text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 

@@ -48,7 +48,7 @@ pub fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
     fill(&mut wal.queue_bytes, share(memory, percent::QUEUE).min(GIB));
     fill(&mut embedded.cache_bytes, share(memory, percent::EMBEDDED));
     fill(&mut query.cache_bytes, share(memory, percent::SUMMARIES));
-    let connections = (rest(memory) / 100 * percent::CONNECTIONS / CONNECTION).clamp(64, 1024);
+    let connections = (available_memory(memory) / 100 * percent::CONNECTIONS / CONNECTION).clamp(64, 1024);
     fill(&mut server.connections, connections);
     fill(&mut server.connections_per_address, (connections / 4).min(server.connections));
     // If only one of two related keys is set, derive the other from it.
@@ -62,13 +62,13 @@ pub fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
 }
 
 /// Returns the memory without [`PROGRAM`].
-fn rest(memory: usize) -> usize {
+fn available_memory(memory: usize) -> usize {
     memory.saturating_sub(PROGRAM)
 }
 
 /// Returns a share of the rest.
 fn share(memory: usize, percent: usize) -> usize {
-    round_down(rest(memory) / 100 * percent)
+    round_down(available_memory(memory) / 100 * percent)
 }
 
 /// Rounds down to a size that is easy to read.

@@ -68,7 +68,7 @@ pub fn load(
         match std::fs::read_to_string(path) {
             Ok(text) => layers.add_file(path, &text, &mut problems),
             Err(error) => {
-                layers.torn = true;
+                layers.is_cut_off = true;
                 let source = ConfigSource::File { path: path.to_owned(), line: 0 };
                 problems.push(Problem::new(source, format!("cannot be read: {error}")));
             }

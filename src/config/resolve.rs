@@ -178,7 +178,7 @@ impl KeyReader<'_> {
 
     fn are_valid(&self, keys: &[&str]) -> bool {
         let concerns_keys = |problem: &Problem| problem.key.is_some_and(|key| keys.contains(&key));
-        !self.layers.torn && !self.problems.iter().any(concerns_keys)
+        !self.layers.is_cut_off && !self.problems.iter().any(concerns_keys)
     }
 }
 

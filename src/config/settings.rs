@@ -32,7 +32,7 @@ impl Settings {
     /// Returns the first listener for readings or queries that other machines can reach, because its address is not
     /// loopback.
     #[must_use]
-    pub fn exposed(&self) -> Option<SocketAddr> {
+    pub fn exposed_address(&self) -> Option<SocketAddr> {
         // An IPv4 address mapped to IPv6, such as ::ffff:127.0.0.1, counts as the IPv4 address.
         let is_exposed = |listen: &SocketAddr| !listen.ip().to_canonical().is_loopback();
         [self.server.listen, self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
@@ -54,7 +54,7 @@ impl Settings {
     /// there is one.
     #[must_use]
     pub fn front(&self) -> SocketAddr {
-        let front = self.exposed().or(self.server.listen).or(self.tls.listen);
+        let front = self.exposed_address().or(self.server.listen).or(self.tls.listen);
         front.unwrap_or_else(|| ([127, 0, 0, 1], 0).into())
     }
 
@@ -205,11 +205,11 @@ mod tests {
         ];
         for (listen, exposed) in cases {
             settings.server.listen = Some(listen.parse().unwrap());
-            assert_eq!(settings.exposed().is_some(), exposed, "{listen}");
+            assert_eq!(settings.exposed_address().is_some(), exposed, "{listen}");
         }
         let mut settings = Settings::default();
         settings.tcp.listen = Some(([0, 0, 0, 0], 1).into());
-        assert!(settings.exposed().is_some());
+        assert!(settings.exposed_address().is_some());
     }
 
     #[test]

@@ -70,14 +70,14 @@ impl fmt::Debug for StoreUri {
 /// everything up to the last `@` is hidden. A URI with an `@` in an option therefore shows only its scheme.
 #[must_use]
 pub fn redact_uri(uri: &str) -> String {
-    let Some(at) = uri.rfind('@') else {
+    let Some(separator) = uri.rfind('@') else {
         return redact_options(uri);
     };
     let scheme = uri.find("://").map_or("", |end| &uri[..end + "://".len()]);
     let is_scheme = scheme.trim_end_matches("://").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
     let scheme = if is_scheme { scheme } else { "" };
     // An `@` after a `?` may be inside a secret option, so hide the rest too.
-    let rest = if uri[..at].contains('?') { "" } else { &uri[at..] };
+    let rest = if uri[..separator].contains('?') { "" } else { &uri[separator..] };
     format!("{scheme}{HIDDEN}{}", redact_options(rest))
 }
 

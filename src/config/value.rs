@@ -51,7 +51,7 @@ pub fn count(bounds: RangeInclusive<usize>) -> Kind<usize> {
             WrittenValue::Bare(text) => text.parse().map_err(|_| "not a whole number".to_owned())?,
             _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(usize::try_from(number).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
+        check_bounds(usize::try_from(number).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
     })
 }
 
@@ -63,7 +63,7 @@ pub fn size(bounds: RangeInclusive<usize>) -> Kind<usize> {
             WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text)?,
             _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(usize::try_from(bytes).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
+        check_bounds(usize::try_from(bytes).map_err(|_| OUT_OF_BOUNDS.to_owned())?, &bounds)
     })
 }
 
@@ -91,11 +91,11 @@ pub fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
             WrittenValue::Integer(number) => number.to_string(),
             _ => return Err(WRONG_TYPE.to_owned()),
         };
-        within(parse_duration(&text).map_err(|fault| fault.to_string())?, &bounds)
+        check_bounds(parse_duration(&text).map_err(|fault| fault.to_string())?, &bounds)
     })
 }
 
-fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, String> {
+fn check_bounds<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, String> {
     if bounds.contains(&value) { Ok(value) } else { Err(OUT_OF_BOUNDS.to_owned()) }
 }
 
@@ -104,7 +104,7 @@ pub fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Kind<T> {
     let quoted: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
     let (last, others) = quoted.split_last().expect("a word");
     kind(format!("{} or {last}", others.join(", ")), |value| {
-        let text = text_of(value)?;
+        let text = as_text(value)?;
         let found = words.iter().find(|(word, _)| *word == text);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| UNKNOWN_WORD.to_owned())
     })
@@ -112,32 +112,32 @@ pub fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Kind<T> {
 
 pub fn precision() -> Kind<Precision> {
     kind(r#""auto", "ns", "us", "ms", "s", "m" or "h""#, |value| {
-        Precision::from_name(text_of(value)?).ok_or_else(|| UNKNOWN_WORD.to_owned())
+        Precision::from_name(as_text(value)?).ok_or_else(|| UNKNOWN_WORD.to_owned())
     })
 }
 
 pub fn text() -> Kind<String> {
-    kind("text", |value| match text_of(value)? {
+    kind("text", |value| match as_text(value)? {
         "" => Err(EMPTY.to_owned()),
         text => Ok(text.to_owned()),
     })
 }
 
 pub fn path() -> Kind<PathBuf> {
-    kind("a path", |value| match text_of(value)? {
+    kind("a path", |value| match as_text(value)? {
         "" => Err(EMPTY.to_owned()),
         path => Ok(PathBuf::from(path)),
     })
 }
 
 pub fn optional_path() -> Kind<PathBuf> {
-    kind("a path, or nothing", |value| text_of(value).map(PathBuf::from))
+    kind("a path, or nothing", |value| as_text(value).map(PathBuf::from))
 }
 
 /// The address of a listener. An empty text is `None`.
 pub fn address() -> Kind<Option<SocketAddr>> {
     let expected = "an IP address and port, or a port of localhost, such as localhost:8086, or nothing";
-    kind(expected, |value| match text_of(value)? {
+    kind(expected, |value| match as_text(value)? {
         "" => Ok(None),
         text => parse_address(text).map(Some).ok_or_else(|| "not an address and port".to_owned()),
     })
@@ -146,7 +146,7 @@ pub fn address() -> Kind<Option<SocketAddr>> {
 /// A comma-separated list, which may be empty. `items` describes the items.
 fn list<T: 'static>(items: &str, fault: &'static str, parse: fn(&str) -> Option<T>) -> Kind<Vec<T>> {
     kind(format!("{items}, comma-separated, or nothing"), move |value| {
-        let items = text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let items = as_text(value)?.split(',').map(str::trim).filter(|item| !item.is_empty());
         items.map(|item| parse(item).ok_or_else(|| fault.to_owned())).collect()
     })
 }
@@ -172,13 +172,13 @@ pub fn hosts() -> Kind<Vec<String>> {
 
 pub fn store_uri() -> Kind<StoreUri> {
     kind(r#""embedded", mongodb://… or mongodb+srv://…"#, |value| {
-        StoreUri::parse(text_of(value)?).ok_or_else(|| UNKNOWN_STORE.to_owned())
+        StoreUri::parse(as_text(value)?).ok_or_else(|| UNKNOWN_STORE.to_owned())
     })
 }
 
 pub fn log_level() -> Kind<String> {
     kind("a level (off, error, warn, info, debug, trace) or target=level, comma-separated", |value| {
-        let directives: Vec<&str> = text_of(value)?.split(',').map(str::trim).collect();
+        let directives: Vec<&str> = as_text(value)?.split(',').map(str::trim).collect();
         match directives.iter().find(|directive| !is_log_directive(directive)) {
             Some(directive) => Err(format!("{} is not understood", show_text(directive))),
             None => Ok(directives.join(",")),
@@ -186,7 +186,7 @@ pub fn log_level() -> Kind<String> {
     })
 }
 
-fn text_of(value: &WrittenValue) -> Result<&str, String> {
+fn as_text(value: &WrittenValue) -> Result<&str, String> {
     match value {
         WrittenValue::Text(text) | WrittenValue::Bare(text) => Ok(text),
         _ => Err(WRONG_TYPE.to_owned()),

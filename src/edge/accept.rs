@@ -42,7 +42,7 @@ pub struct Connection {
 }
 
 /// An accepted connection with a permit, before its TLS handshake.
-struct Admitted {
+struct AcceptedStream {
     stream: TcpStream,
     address: SocketAddr,
     permit: ConnectionPermit,
@@ -63,10 +63,10 @@ pub async fn serve<Handled>(
     loop {
         while tasks.try_join_next().is_some() {}
         let admitted = tokio::select! {
-            () = stopped(&mut stop) => break,
+            () = wait_for_stop(&mut stop) => break,
             admitted = next_connection(&listener, &limits) => admitted,
         };
-        let Some(Admitted { stream, address, permit, state }) = admitted else { continue };
+        let Some(AcceptedStream { stream, address, permit, state }) = admitted else { continue };
         // Answers are small, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let id = permit.id;
@@ -90,13 +90,13 @@ pub async fn serve<Handled>(
 }
 
 /// Resolves when `stop` is true or its sender was dropped.
-pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Accepts a connection and waits for a permit. `None` if `accept` failed, or if the client's address has reached
 /// `server.connections_per_address` and is not a trusted proxy.
-async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) -> Option<Admitted> {
+async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) -> Option<AcceptedStream> {
     let (stream, address) = match listener.tcp.accept().await {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -111,7 +111,7 @@ async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) ->
             return None;
         }
         if let Some((permit, state)) = limits.try_acquire(address.ip(), listener.tls.is_some(), listener.idle) {
-            return Some(Admitted { stream, address, permit, state });
+            return Some(AcceptedStream { stream, address, permit, state });
         }
         limits.wait_for_room().await;
     }
@@ -125,7 +125,7 @@ async fn open(
     state: Arc<ConnectionState>,
 ) -> Option<Connection> {
     let address = address.ip().to_canonical();
-    let secure = tls.is_some();
+    let is_secure = tls.is_some();
     let (io, certificate) = match tls {
         None => (Io::Left(stream), None),
         Some(tls) => match tls.accept(stream).await {
@@ -137,6 +137,6 @@ async fn open(
         },
     };
     state.end_handshake();
-    let peer = Arc::new(Peer { address, secure, certificate });
+    let peer = Arc::new(Peer { address, is_secure, certificate });
     Some(Connection { stream: Stream::new(io, state.clone()), peer, state })
 }

@@ -1,7 +1,7 @@
-//! Limits the number of open connections, in total and per client address. At the total limit, a new connection replaces
-//! the one that has waited longest for its client: to send a request, or to receive its answers. A request in progress is
-//! never cut off for a new connection. A scan, at least once a second, closes connections that missed a deadline, so that
-//! connections need no timers.
+//! Limits the number of open connections, in total and per client address. At the total limit, a new connection
+//! replaces the one that has waited longest for its client: to send a request, or to receive its answers. A request in
+//! progress is never cut off for a new connection. A scan, at least once a second, closes connections that missed a
+//! deadline, so that connections need no timers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -119,7 +119,7 @@ impl ConnectionLimits {
     pub(super) fn try_acquire(
         self: &Arc<Self>,
         address: IpAddr,
-        secure: bool,
+        is_secure: bool,
         idle: Option<Duration>,
     ) -> Option<(ConnectionPermit, Arc<ConnectionState>)> {
         let network = network(address);
@@ -127,7 +127,7 @@ impl ConnectionLimits {
         if table.connections.len() >= self.bounds.max && !self.make_room(&mut table) {
             return None;
         }
-        let state = Arc::new(ConnectionState::new(self.base, if secure { Phase::Handshake } else { Phase::Idle }));
+        let state = Arc::new(ConnectionState::new(self.base, if is_secure { Phase::Handshake } else { Phase::Idle }));
         let id = table.next_id;
         table.next_id += 1;
         let idle_ms = milliseconds(idle.unwrap_or(self.bounds.idle));
@@ -179,8 +179,8 @@ impl ConnectionLimits {
             (can_close && connection.task.is_some()).then_some(Candidate { id: *id, seen })
         };
         let mut found: Vec<Candidate> = table.connections.iter().filter_map(candidate).collect();
-        // Order by waiting time alone. If slow bodies were closed last, they would eventually fill the limit, and only the
-        // newest connections would be closed.
+        // Order by waiting time alone. If slow bodies were closed last, they would eventually fill the limit, and only
+        // the newest connections would be closed.
         let order = |candidate: &Candidate| (candidate.seen.since_ms, candidate.id);
         if found.len() > CANDIDATES_MAX {
             found.select_nth_unstable_by_key(CANDIDATES_MAX, order);
@@ -225,12 +225,12 @@ impl ConnectionLimits {
             let state = &connection.state;
             let seen = state.current();
             if state.blocked_since().is_some_and(|since| is_late(since, milliseconds(bounds.write))) {
-                overdue.push(Overdue { id: *id, seen: None, reason: "write" });
+                overdue.push(OverdueConnection { id: *id, seen: None, reason: "write" });
             } else if state.is_overdue(now) {
-                overdue.push(Overdue { id: *id, seen: None, reason: "slow" });
+                overdue.push(OverdueConnection { id: *id, seen: None, reason: "slow" });
             } else if state.has_open_requests() {
                 if is_late(seen.since_ms, MULTIPLEXED_STALL_MS) {
-                    overdue.push(Overdue { id: *id, seen: None, reason: "still" });
+                    overdue.push(OverdueConnection { id: *id, seen: None, reason: "still" });
                 }
             } else {
                 let (bound, reason) = match seen.phase {
@@ -240,11 +240,11 @@ impl ConnectionLimits {
                     Phase::Body | Phase::Answer | Phase::Sending | Phase::Closed => continue,
                 };
                 if is_late(seen.since_ms, bound) {
-                    overdue.push(Overdue { id: *id, seen: Some(seen), reason });
+                    overdue.push(OverdueConnection { id: *id, seen: Some(seen), reason });
                 }
             }
         }
-        for Overdue { id, seen, reason } in overdue {
+        for OverdueConnection { id, seen, reason } in overdue {
             match seen {
                 Some(seen) => drop(self.close_unchanged(&mut table, id, seen, reason)),
                 None => self.abort(&mut table, id, reason),
@@ -262,7 +262,7 @@ impl ConnectionLimits {
 }
 
 /// A connection that missed a deadline.
-struct Overdue {
+struct OverdueConnection {
     id: u64,
     /// Closes the connection only if its phase has not changed. `None` closes it in any case.
     seen: Option<PhaseSince>,

@@ -1,7 +1,7 @@
-//! The phase of a connection. Its handler updates the phase, and [`ConnectionLimits`](super::ConnectionLimits) reads it to
-//! find connections to close. Phase and time share one atomic word that both sides change by compare-and-swap, so a request
-//! in progress is never cut off to make room, and no request begins on a closed connection. A request costs one clock read
-//! and two swaps, but no timer.
+//! The phase of a connection. Its handler updates the phase, and [`ConnectionLimits`](super::ConnectionLimits) reads it
+//! to find connections to close. Phase and time share one atomic word, which both sides change by compare-and-swap. So
+//! a request in progress is never closed to make room, and no request begins on a closed connection. A request takes
+//! one clock read and two swaps, and no timer.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,8 +24,8 @@ const LARGE_ANSWER_BYTES: u64 = 64 << 10;
 const SENDING_RATE_MIN: u64 = 64 << 10;
 /// Additional time for a large answer, in milliseconds.
 const SENDING_GRACE_MS: u64 = 10_000;
-/// Maximum time without progress of a large answer, in milliseconds. In that time a client at the minimum rate empties a
-/// third of the kernel's send buffer.
+/// Maximum time without progress of a large answer, in milliseconds. In that time a client at the minimum rate empties
+/// a third of the kernel's send buffer.
 const SENDING_STALL_MS: u64 = 30_000;
 
 /// The event that a connection waits for.
@@ -126,13 +126,14 @@ impl ConnectionState {
         state
     }
 
-    /// Marks the connection as multiplexed. From now on requests are counted, and incoming bytes do not change the phase.
+    /// Marks the connection as multiplexed. From now on requests are counted, and incoming bytes do not change the
+    /// phase.
     pub fn set_multiplexed(&self) {
         self.is_multiplexed.store(true, Ordering::Relaxed);
     }
 
-    /// Records the start of a request. Returns false if the connection is closed already, so that the request must not be
-    /// executed.
+    /// Records the start of a request. Returns false if the connection is closed already, so that the request must not
+    /// be executed.
     #[must_use]
     pub fn begin_request(&self, has_body: bool) -> bool {
         if self.is_multiplexed.load(Ordering::Relaxed) {
@@ -156,9 +157,9 @@ impl ConnectionState {
         }
     }
 
-    /// Starts the sending deadline of an answer with this size. An answer holds memory until it is sent, so a client that
-    /// receives it too slowly is disconnected. `None` for small answers, except on multiplexed connections, where a single
-    /// answer may be stuck.
+    /// Starts the sending deadline of an answer with this size. An answer holds memory until it is sent, so a client
+    /// that receives it too slowly is disconnected. `None` for small answers, except on multiplexed connections, where
+    /// a single answer may be stuck.
     pub fn start_sending(self: &Arc<Self>, bytes: u64) -> Option<SendingAnswer> {
         if bytes < LARGE_ANSWER_BYTES && !self.is_multiplexed.load(Ordering::Relaxed) {
             return None;
@@ -169,8 +170,8 @@ impl ConnectionState {
         Some(SendingAnswer { state: self.clone(), final_deadline, deadline })
     }
 
-    /// Starts an answer that ends only when the client disconnects. It has no sending deadline, and the connection is not
-    /// idle between its parts. A client that receives nothing is disconnected, as with other answers.
+    /// Starts an answer that ends only when the client disconnects. It has no sending deadline, and the connection is
+    /// not idle between its parts. A client that receives nothing is disconnected, as with other answers.
     #[must_use]
     pub fn start_endless_answer(self: &Arc<Self>) -> EndlessAnswer {
         self.endless_answers.fetch_add(1, Ordering::AcqRel);
@@ -194,15 +195,15 @@ impl ConnectionState {
         }
     }
 
-    /// Takes the bytes received since the connection was last idle, up to 64 KiB. With pipelining they start with the first
-    /// request. `None` if they were taken already.
+    /// Takes the bytes received since the connection was last idle, up to 64 KiB. With pipelining they start with the
+    /// first request. `None` if they were taken already.
     pub fn take_opening(&self) -> Option<Vec<u8>> {
         let mut opening = self.opening.lock();
         (!std::mem::replace(&mut opening.is_taken, true)).then(|| std::mem::take(&mut opening.bytes))
     }
 
-    /// Makes the connection idle if the answer is sent. Called before each read and after each complete flush, because the
-    /// handler may not read again until more bytes arrive.
+    /// Makes the connection idle if the answer is sent. Called before each read and after each complete flush, because
+    /// the handler may not read again until more bytes arrive.
     pub(super) fn check_idle(&self) {
         let is_blocked = self.blocked_since.load(Ordering::Relaxed) != 0;
         let has_endless_answer = self.endless_answers.load(Ordering::Acquire) != 0;
@@ -272,8 +273,8 @@ impl ConnectionState {
         self.blocked_since.store(self.now().max(1), Ordering::Relaxed);
     }
 
-    /// Returns true if the client has received almost nothing of its answers for a second, and nothing else happens on the
-    /// connection. It may be closed to make room.
+    /// Returns true if the client has received almost nothing of its answers for a second, and nothing else happens on
+    /// the connection. It may be closed to make room.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
         let is_stalled = |since: u64| now.saturating_sub(since) > WRITE_STALL_MS;
         if self.is_multiplexed.load(Ordering::Relaxed) {
@@ -329,10 +330,10 @@ impl ConnectionState {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
     }
 
-    /// Sets the phase to `to`, if it is `from`.
-    fn change_phase(&self, from: Phase, to: Phase) {
-        let next = self.encode(to);
-        let update = |word: u64| (decode(word).phase == from).then_some(next);
+    /// Sets the phase to `next`, if it is `previous`.
+    fn change_phase(&self, previous: Phase, next: Phase) {
+        let next = self.encode(next);
+        let update = |word: u64| (decode(word).phase == previous).then_some(next);
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 

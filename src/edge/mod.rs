@@ -1,5 +1,5 @@
-//! Connections, independent of their protocol: limits, deadlines, TLS, and streams that track their progress. `http` and
-//! `tcp` report the requests in progress.
+//! Connections, independent of their protocol: limits, deadlines, TLS, and streams that track their progress. `http`
+//! and `tcp` report the requests in progress.
 
 mod accept;
 mod certificate;
@@ -10,7 +10,7 @@ mod proxies;
 mod stream;
 mod tls;
 
-pub use accept::{Connection, Listener, serve, stopped};
+pub use accept::{Connection, Listener, serve, wait_for_stop};
 pub use connection_limits::{Bounds, ConnectionLimits};
 pub use connection_state::{ConnectionState, EndlessAnswer, SendingAnswer};
 pub use peer::{Peer, StaleCertificate};

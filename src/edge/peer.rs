@@ -15,7 +15,7 @@ pub struct Peer {
     /// The canonical address: IPv4 for an IPv4 client of an IPv6 socket.
     pub address: IpAddr,
     /// True if the connection uses TLS.
-    pub secure: bool,
+    pub is_secure: bool,
     /// The client certificate of the TLS handshake.
     pub(super) certificate: Option<PeerCertificate>,
 }
@@ -57,12 +57,12 @@ impl Peer {
     /// Returns true if others on the network can read the requests: plain TCP from another machine.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
-        !self.secure && !self.address.is_loopback()
+        !self.is_secure && !self.address.is_loopback()
     }
 
-    /// Checks that the client certificate, if there is one, is still valid at `now` (seconds since the epoch). Call this for
-    /// each request, because a connection may outlive its certificate. Costs two comparisons while the TLS files do not
-    /// change.
+    /// Checks that the client certificate, if there is one, is still valid at `now` (seconds since the epoch). Call
+    /// this for each request, because a connection may outlive its certificate. Costs two comparisons while the TLS
+    /// files do not change.
     ///
     /// # Errors
     /// If the certificate has expired or is no longer accepted.
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_plain_connections_from_other_machines_are_exposed() {
-        for (address, secure, exposed) in [
+        for (address, is_secure, exposed) in [
             ("127.0.0.1", false, false),
             ("127.9.9.9", false, false),
             ("::1", false, false),
@@ -134,8 +134,8 @@ mod tests {
             ("2001:db8::1", false, true),
             ("192.168.1.5", true, false),
         ] {
-            let peer = Peer { address: address.parse().unwrap(), secure, certificate: None };
-            assert_eq!(peer.is_exposed(), exposed, "{address} {secure}");
+            let peer = Peer { address: address.parse().unwrap(), is_secure, certificate: None };
+            assert_eq!(peer.is_exposed(), exposed, "{address} {is_secure}");
         }
     }
 

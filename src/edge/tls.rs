@@ -1,5 +1,6 @@
-//! TLS with certificates and keys from files that are reloaded when they change. Invalid new files are logged once, and the
-//! old ones stay in use. Open connections continue, but client certificates are verified again with the next request.
+//! TLS with certificates and keys from files that are reloaded when they change. Invalid new files are logged once, and
+//! the old ones stay in use. Open connections continue, but client certificates are verified again with the next
+//! request.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -55,8 +56,8 @@ pub enum TlsError {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsSettings,
-    current: RwLock<Arc<Loaded>>,
-    /// [`Loaded::generation`] of the current files, readable without the lock.
+    current: RwLock<Arc<LoadedConfig>>,
+    /// [`LoadedConfig::generation`] of the current files, readable without the lock.
     generation: AtomicU64,
     metrics: Metrics,
     /// Signals a requested reload.
@@ -65,7 +66,7 @@ pub struct Tls {
 
 /// The configuration from the files.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedConfig {
     config: ServerConfig,
     /// Verifies client certificates; `None` if `tls.client_auth` is off.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -110,8 +111,8 @@ impl Tls {
         self.current().not_after
     }
 
-    /// Returns true if there are revocation lists, but none of some CA for client certificates. All clients of that CA are
-    /// refused then.
+    /// Returns true if there are revocation lists, but none of some CA for client certificates. All clients of that CA
+    /// are refused then.
     ///
     /// # Errors
     /// If the files can no longer be read.
@@ -142,7 +143,7 @@ impl Tls {
         verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
     }
 
-    fn current(&self) -> Arc<Loaded> {
+    fn current(&self) -> Arc<LoadedConfig> {
         self.current.read().clone()
     }
 
@@ -158,8 +159,8 @@ impl Tls {
         self.reload.notify_one();
     }
 
-    /// Reloads changed files until it is cancelled. Waits until two checks in a row see the same state, because a change may
-    /// be in progress.
+    /// Reloads changed files until it is cancelled. Waits until two checks in a row see the same state, because a
+    /// change may be in progress.
     pub async fn watch_files(self: Arc<Self>) {
         let versions = || {
             let TlsSettings { cert_file, key_file, client_ca_file, client_crl_file, .. } = &self.files;
@@ -183,7 +184,7 @@ impl Tls {
             Ok(loaded) => {
                 self.metrics.certificate(loaded.not_after);
                 let generation = self.generation() + 1;
-                let loaded = Arc::new(Loaded { generation, ..loaded });
+                let loaded = Arc::new(LoadedConfig { generation, ..loaded });
                 *self.current.write() = loaded;
                 self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
@@ -244,7 +245,7 @@ fn file_version(file: &Path) -> Option<FileVersion> {
     })
 }
 
-fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
+fn load(files: &TlsSettings) -> Result<LoadedConfig, TlsError> {
     let chain: Vec<CertificateDer<'static>> = items("tls.cert_file", &files.cert_file)?;
     let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
@@ -268,13 +269,13 @@ fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Loaded { config, verifier, not_after, generation: 0 })
+    Ok(LoadedConfig { config, verifier, not_after, generation: 0 })
 }
 
 fn verifier(
     files: &TlsSettings,
     provider: &Arc<rustls::crypto::CryptoProvider>,
-    optional: bool,
+    is_optional: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in items::<CertificateDer<'_>>("tls.client_ca_file", &files.client_ca_file)? {
@@ -282,7 +283,7 @@ fn verifier(
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = builder.with_crls(revocation_lists(&files.client_crl_file)?);
-    let builder = if optional { builder.allow_unauthenticated() } else { builder };
+    let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(_) => TlsError::ClientCrl(error.to_string()),
         _ => TlsError::ClientCa(error.to_string()),

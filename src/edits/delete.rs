@@ -1,5 +1,5 @@
-//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store, resolves its
-//! condition to sensors and timestamps in bounded memory, and logs these in parts.
+//! Deletions by value. A deletion logs a mark and waits until everything older is in the store. Then it resolves its
+//! condition to sensors and timestamps, and logs these in parts, with bounded memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ValueDeletion {
     pub policy: Option<String>,
     /// The time of the request, in nanoseconds since the epoch.
     pub now: i64,
-    pub by: Caller,
+    pub caller: Caller,
 }
 
 impl Edits {
@@ -60,10 +60,10 @@ impl Edits {
         let mark = self.ingest.mark(&database, deletion.now, self.options.timeout).await?;
         // Resolve the targets again, because everything older is stored now and every sensor with such readings is
         // listed. Take only a target that still has a condition: without one, the deletion would remove whole sensors.
-        let targets = self.targets(deletion, first.anywhere()).await?;
+        let targets = self.targets(deletion, first.known_fields()).await?;
         let found = targets.into_iter().find(|target| target.database == database && target.values.is_some());
         let Some(target) = found else { return Ok(None) };
-        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.turned(values)) {
+        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.find_turned_field(values)) {
             return Err(EditError::Refused(format!(
                 "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag: nothing was deleted \
                  there; write \"{name}\"::field or \"{name}\"::tag"
@@ -88,13 +88,13 @@ impl Edits {
         deletion: &ValueDeletion,
         before: &BTreeSet<String>,
     ) -> Result<Vec<DeleteTargets>, EditError> {
-        let budget = self.query.begin(&deletion.by, "DELETE by value");
+        let budget = self.query.begin(&deletion.caller, "DELETE by value");
         let context = StatementContext {
             database: deletion.database.as_deref(),
             policy: deletion.policy.as_deref(),
             now: deletion.now,
             budget: &budget,
-            by: &deletion.by,
+            caller: &deletion.caller,
         };
         let targets = self.query.delete_targets(&deletion.statement, context, before).await?;
         Ok(targets.unwrap_or_default())

@@ -34,13 +34,13 @@ impl<'a> ResolvedReadings<'a> {
     pub fn new(edits: &'a Edits, target: &'a DeleteTargets, before: Stamp) -> Self {
         let DeleteTargets { database, sensors, range, .. } = target;
         // Skip expired readings, which are removed anyway. Single ones cannot be removed from their summaries.
-        let kept_from = edits.query.settings().readings_start(database, now_ns());
-        let range = kept_from.map_or(range.start, |from| from.max(range.start))..range.end;
+        let kept_from = edits.query.settings().readings_from(database, now_ns());
+        let range = kept_from.map_or(range.start, |readable_from| readable_from.max(range.start))..range.end;
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
             let hours = Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next();
             let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
-            let bounds = ReadBounds::of_memory(edits.options.read_bytes);
-            Parts::new(&edits.store, database, hours, bounds).pages_of(Arc::new(keys))
+            let bounds = ReadBounds::for_memory(edits.options.read_bytes);
+            Parts::new(&edits.store, database, hours, bounds).single_pages(Arc::new(keys))
         });
         Self { target, before, range, parts, last: None, sensors: 0, readings: 0, later: 0 }
     }
@@ -69,12 +69,12 @@ impl<'a> ResolvedReadings<'a> {
     }
 
     /// The times of the readings of a part that the deletion removes.
-    fn times(&mut self, Part { document, readings, within }: &Part) -> Vec<i64> {
+    fn times(&mut self, Part { document, readings, times: part_times }: &Part) -> Vec<i64> {
         let values = self.target.values.as_ref();
         let entry = values.map(|values| values.entry(&document.sensor));
         let mut times = Vec::new();
         for (index, time) in readings.times().iter().enumerate() {
-            if !self.range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
+            if !self.range.contains(time) || part_times.as_ref().is_some_and(|part_times| !part_times.contains(time)) {
                 continue;
             }
             let is_condition_met = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {

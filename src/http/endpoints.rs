@@ -1,5 +1,5 @@
-//! The list of endpoints. Routes, the text of `GET /`, metric labels and `/openapi.json` are generated from it, so every
-//! served endpoint is documented.
+//! The list of endpoints. Routes, the text of `GET /`, metric labels and `/openapi.json` are generated from it, so
+//! every served endpoint is documented.
 
 use std::sync::Arc;
 
@@ -361,6 +361,6 @@ pub fn router(app: Arc<App>) -> Router {
         // axum merges the routes of several methods on one path.
         router = router.route(endpoint.path, route);
     }
-    router = router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method);
+    router = router.fallback(status::not_found).method_not_allowed_fallback(status::wrong_method);
     router.layer(compression).with_state(app)
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::access::Denied;
 use crate::bucket::StorageError;
 use crate::edits::EditError;
-use crate::ingest::{AckLevel, IngestError, Rejected};
+use crate::ingest::{AckLevel, IngestError, RejectionSummary};
 use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
 use crate::query::{Passing, QueryError};
@@ -86,7 +86,8 @@ pub enum ApiError {
     Query(#[from] QueryError),
 }
 
-/// Returns the text for an unauthenticated client. It does not reveal what is wrong with the token; the audit trail does.
+/// Returns the text for an unauthenticated client. It does not reveal what is wrong with the token; the audit trail
+/// does.
 fn denial(denied: Denied) -> &'static str {
     match denied {
         Denied::Unavailable => "the tokens are not loaded yet: try again later",
@@ -309,8 +310,8 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
-/// Adds a header with the texts, joined by `; `, if there are any. Shortens them and replaces all characters except printable
-/// ASCII by spaces.
+/// Adds a header with the texts, joined by `; `, if there are any. Shortens them and replaces all characters except
+/// printable ASCII by spaces.
 pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl AsRef<str>]) {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
@@ -323,7 +324,7 @@ pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl As
 }
 
 /// Makes the answer to a write with rejected readings. The accepted ones are acked.
-pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
+pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &RejectionSummary) -> Response {
     let message = v1_message(accepted, rejected);
     if is_forbidden(accepted, rejected) {
         return ApiError::Forbidden(message).respond(dialect);
@@ -346,12 +347,13 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
 }
 
 /// Returns true if all readings were rejected because the sender may not write them.
-pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
+pub fn is_forbidden(accepted: usize, rejected: &RejectionSummary) -> bool {
     accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
-/// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
-fn v1_message(accepted: usize, rejected: &Rejected) -> String {
+/// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with
+/// `dropped=`.
+fn v1_message(accepted: usize, rejected: &RejectionSummary) -> String {
     // The exact text of InfluxDB, which its clients parse.
     if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {
         return format!("partial write: points beyond retention policy dropped={}", rejected.count);

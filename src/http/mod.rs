@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
 pub use errors::can_pass;
+pub use server::client_policy::ClientPolicy;
 pub use server::cors::Cors;
 pub use server::hosts::Hosts;
-pub use server::senders::Senders;
 pub use server::service::{EndpointSet, HttpService};
 pub use server::{Protocol, serve};
 

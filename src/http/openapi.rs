@@ -69,7 +69,7 @@ fn operation(endpoint: &Endpoint, descriptions: &Value) -> Value {
             *schema = json!({ "anyOf": [schema.take(), reference("schemas", "Error")] });
         }
         let headers: Map<_, _> =
-            headers_of(endpoint, status).map(|name| (name.to_owned(), reference("headers", name))).collect();
+            response_headers(endpoint, status).map(|name| (name.to_owned(), reference("headers", name))).collect();
         if !headers.is_empty() {
             response["headers"] = headers.into();
         }
@@ -139,7 +139,7 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
 }
 
 /// The headers that an answer with this status may have.
-fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
+fn response_headers(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
     let is_past = endpoint.answers.contains(&NOT_MODIFIED) && matches!(status, 200 | 304);
     let changes_meta = endpoint.answers.contains(&META_CHANGED) && matches!(status, 200 | 204);
     let shows_meta = endpoint.path == "/api/v1/sensors/{key}/meta" && status == 200;

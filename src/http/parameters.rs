@@ -18,7 +18,7 @@ use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
-use crate::query::influx::{expired, pattern_fault, zone_named};
+use crate::query::influx::{expired_notice, pattern_fault, zone_named};
 use crate::query::native::Selection;
 use crate::query::native::notices::{NamedSensor, RequestNames};
 use crate::query::selector::{Selector, TagFilter, TagTest};
@@ -32,17 +32,17 @@ pub const DEFAULT_DATABASE: &str = "default";
 
 /// The sender of a request. The service adds it as an extension to every request for an endpoint.
 #[derive(Debug, Clone)]
-pub struct Sender {
-    pub by: Caller,
+pub struct Requester {
+    pub caller: Caller,
     /// The client's address.
     pub address: Option<IpAddr>,
 }
 
-impl Sender {
+impl Requester {
     /// Records a change in the audit trail.
     pub fn note(&self, app: &App, statement: String, database: &str, outcome: impl Into<String>) {
-        let Self { by, address } = self;
-        app.audit.note(&Event::Change { by, address: *address, statement, database, outcome: outcome.into() });
+        let Self { caller, address } = self;
+        app.audit.note(&Event::Change { caller, address: *address, statement, database, outcome: outcome.into() });
     }
 
     /// Checks that the caller may administer a database.
@@ -50,10 +50,10 @@ impl Sender {
     /// # Errors
     /// [`ApiError::Forbidden`] if it may not.
     pub fn check_manages(&self, database: &str) -> ApiResult<()> {
-        if self.by.may_manage(database) {
+        if self.caller.may_manage(database) {
             return Ok(());
         }
-        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.by.name())))
+        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.caller.name())))
     }
 }
 
@@ -76,24 +76,24 @@ const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 /// The parameters of a request. Each is known to the endpoint and given at most once.
 pub struct Parameters {
     pub app: Arc<App>,
-    pub sender: Sender,
+    pub requester: Requester,
     settings: Arc<Settings>,
     pairs: Pairs,
     tags: Vec<TagFilter>,
 }
 
 /// The sensors that a request selects.
-pub struct Selected {
+pub struct SensorSelection {
     pub selector: Selector,
     /// True if `sensor=` is not a key but the value of the tag `sensor`.
-    pub by_tag: bool,
+    pub is_by_tag: bool,
     /// The reason if nothing is selected.
     notice: Option<String>,
 }
 
-impl Selected {
+impl SensorSelection {
     pub fn new(selector: Selector) -> Self {
-        Self { selector, by_tag: false, notice: None }
+        Self { selector, is_by_tag: false, notice: None }
     }
 }
 
@@ -111,8 +111,8 @@ impl FromRequestParts<Arc<App>> for Parameters {
             }
         }
         let pairs = Pairs::strict(sent, &known)?;
-        let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
-        Ok(Self { app: app.clone(), sender, settings: app.query.settings(), pairs, tags })
+        let requester = parts.extensions.get().cloned().unwrap_or(Requester { caller: Caller::Anybody, address: None });
+        Ok(Self { app: app.clone(), requester, settings: app.query.settings(), pairs, tags })
     }
 }
 
@@ -122,7 +122,7 @@ impl Parameters {
         let mut text: Vec<String> = self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
-        self.app.query.begin(&self.sender.by, &text.join("&"))
+        self.app.query.begin(&self.requester.caller, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -142,32 +142,33 @@ impl Parameters {
     /// Returns `db` without resolving the default retention policy, if the caller may read it.
     pub fn stored_database(&self) -> ApiResult<String> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        if !self.sender.by.may_read(name) {
-            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.sender.by.name())));
+        let caller = &self.requester.caller;
+        if !caller.may_read(name) {
+            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", caller.name())));
         }
         check_database_name(name)?;
         Ok(name.to_owned())
     }
 
     /// Finds the sensor of `sensor=`: by key, or else the only readable sensor with this value in its tag `sensor`.
-    async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<Selected> {
+    async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<SensorSelection> {
         let sensor = self.key(text)?;
         if !sensor.tags.is_empty() {
-            return Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
+            return Ok(SensorSelection::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?))));
         }
         if let Some(sensor) = self.sensor_from_cursor(&sensor) {
-            return Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
+            return Ok(SensorSelection { is_by_tag: true, ..SensorSelection::new(Selector::Sensor(sensor)) });
         }
         match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
-            NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
+            NamedSensor::Exact => Ok(SensorSelection::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
                 // The lookup respects the pins by the shown name; check the resolved sensor again.
-                let sensor = self.pinned(Arc::unwrap_or_clone(sensor))?;
-                Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
+                let sensor = self.check_pins(Arc::unwrap_or_clone(sensor))?;
+                Ok(SensorSelection { is_by_tag: true, ..SensorSelection::new(Selector::Sensor(Arc::new(sensor))) })
             }
             NamedSensor::Several(notice) => {
                 // Select nothing: no measurement has an empty name.
-                Ok(Selected { notice: Some(notice), ..Selected::new(self.matching(Some(String::new()))) })
+                Ok(SensorSelection { notice: Some(notice), ..SensorSelection::new(self.matching(Some(String::new()))) })
             }
         }
     }
@@ -175,7 +176,7 @@ impl Parameters {
     /// Returns the sensor in the cursor, if an earlier part of the answer found it by its tag.
     fn sensor_from_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
         let (_, key) = self.get("cursor")?.split_once('.')?;
-        let sensor = self.key(key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
+        let sensor = self.key(key).ok().and_then(|sensor| self.check_pins(sensor).ok())?;
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
@@ -189,19 +190,19 @@ impl Parameters {
     }
 
     /// Returns the sensor, if the caller's pins allow it.
-    pub fn pinned(&self, sensor: Sensor) -> ApiResult<Sensor> {
-        match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
+    pub fn check_pins(&self, sensor: Sensor) -> ApiResult<Sensor> {
+        match self.requester.caller.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
                 "{} may not use this sensor, by its tag {key:?}",
-                self.sender.by.name()
+                self.requester.caller.name()
             ))),
         }
     }
 
     /// The tag values that the caller's token is pinned to.
     pub fn pins(&self) -> &[Pin] {
-        self.sender.by.pins()
+        self.requester.caller.pins()
     }
 
     /// Returns the selected database, range and fields. The sensor key is empty if several sensors are selected.
@@ -235,7 +236,7 @@ impl Parameters {
     }
 
     /// Selects one sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
-    pub async fn selector(&self, budget: &Budget) -> ApiResult<Selected> {
+    pub async fn selector(&self, budget: &Budget) -> ApiResult<SensorSelection> {
         let measurement = self.get("measurement").map(str::to_owned);
         if let Some(sensor) = self.get("sensor") {
             if measurement.is_some() || !self.tags.is_empty() {
@@ -251,28 +252,28 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(Selected::new(self.matching(measurement)))
+        Ok(SensorSelection::new(self.matching(measurement)))
     }
 
     /// As [`Parameters::selector`], but selects all sensors without such parameters.
-    pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<Selected> {
+    pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<SensorSelection> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Selected::new(self.all())),
+            (None, None, []) => Ok(SensorSelection::new(self.all_sensors())),
             _ => self.selector(budget).await,
         }
     }
 
     /// Selects all sensors that the caller may read.
-    pub fn all(&self) -> Selector {
+    pub fn all_sensors(&self) -> Selector {
         self.matching(None)
     }
 
-    /// Collects the notices of an answer. Looks for unknown names only if the answer is empty or the request has names that
-    /// may be unknown although it is not.
+    /// Collects the notices of an answer. Looks for unknown names only if the answer is empty or the request has names
+    /// that may be unknown although it is not.
     pub async fn notices(
         &self,
         budget: &Budget,
-        selected: &Selected,
+        selected: &SensorSelection,
         names: RequestNames<'_>,
         is_empty: bool,
     ) -> Vec<String> {
@@ -283,15 +284,16 @@ impl Parameters {
         let is_first = self.get("cursor").is_none();
         let expired = match self.get("from") {
             // Use the settings from before the read, because readings that expired since may be in the answer.
-            Some(_) if is_first => {
-                self.range().ok().and_then(|range| expired(&self.settings, names.database, range.start, now_ns()))
-            }
+            Some(_) if is_first => self
+                .range()
+                .ok()
+                .and_then(|range| expired_notice(&self.settings, names.database, range.start, now_ns())),
             _ => None,
         };
         let has_names = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
         let mut notices = Vec::new();
         if is_first && (is_empty || has_names) {
-            notices = self.app.query.notices(budget, &self.sender.by, &names).await;
+            notices = self.app.query.notices(budget, &self.requester.caller, &names).await;
         }
         notices.extend(expired);
         if is_first {
@@ -341,8 +343,8 @@ impl Parameters {
         })
     }
 
-    /// Returns the first instant of a date in the zone of `tz` or in UTC. The outer option is `None` if the text is not a
-    /// date; the inner one if the time is out of range.
+    /// Returns the first instant of a date in the zone of `tz` or in UTC. The outer option is `None` if the text is not
+    /// a date; the inner one if the time is out of range.
     fn midnight(&self, text: &str) -> Option<Option<i64>> {
         let is_date = text.len() == "2026-01-15".len() && text.bytes().filter(|byte| *byte == b'-').count() == 2;
         let date: jiff::civil::Date = text.parse().ok().filter(|_| is_date)?;
@@ -382,21 +384,21 @@ impl Parameters {
 /// Parses a tag filter, given as the text after `tag.`, split at the first `=`: `site=lab`, `site!=lab`,
 /// `room=~^r[0-9]+$` or `room!~^r`.
 fn tag_filter(name: &str, value: &str) -> ApiResult<TagFilter> {
-    let pattern = |key: &str, pattern: &str, negated: bool| {
+    let pattern = |key: &str, pattern: &str, is_negated: bool| {
         if let Some(fault) = pattern_fault(pattern) {
             return Err(ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {fault}")));
         }
-        Ok(TagFilter { key: key.to_owned(), test: TagTest::Matches(pattern.to_owned()), negated })
+        Ok(TagFilter { key: key.to_owned(), test: TagTest::Matches(pattern.to_owned()), is_negated })
     };
     if let Some((key, start)) = name.split_once("!~") {
         // The pattern may contain the `=` at which the parameter was split.
         let rest = if value.is_empty() { start.to_owned() } else { format!("{start}={value}") };
         return pattern(key, &rest, true);
     }
-    let (key, negated) = name.strip_suffix('!').map_or((name, false), |key| (key, true));
-    match value.strip_prefix('~').filter(|_| !negated) {
+    let (key, is_negated) = name.strip_suffix('!').map_or((name, false), |key| (key, true));
+    match value.strip_prefix('~').filter(|_| !is_negated) {
         Some(text) => pattern(key, text, false),
-        None => Ok(TagFilter { key: key.to_owned(), test: TagTest::Is(value.to_owned()), negated }),
+        None => Ok(TagFilter { key: key.to_owned(), test: TagTest::Is(value.to_owned()), is_negated }),
     }
 }
 

@@ -23,7 +23,7 @@ const LINGER: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Tail {
     /// Maximum number of listeners (`tail.clients`).
-    clients: usize,
+    clients_max: usize,
     /// Maximum bytes of memory of the ring.
     ring_bytes: usize,
     /// True while readings are copied.
@@ -41,7 +41,7 @@ struct Ring {
     bytes: usize,
     listeners: usize,
     /// The time at which the last listener left.
-    left: Option<Instant>,
+    last_left: Option<Instant>,
 }
 
 /// The readings of one request, grouped by shard, and within a shard in the order of the request.
@@ -68,7 +68,7 @@ pub struct TailReading<'a> {
 /// The position of a reading: the sequence of its record and its index there. Its text is the id of a server-sent
 /// event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TailPlace {
+pub struct TailPosition {
     pub sequence: Sequence,
     pub number: usize,
 }
@@ -83,7 +83,7 @@ pub struct Listener {
 }
 
 /// The next item for a listener.
-pub enum Heard {
+pub enum TailItem {
     Record(Sequence, Arc<TailRecord>),
     /// Some records were missed, because the ring has already dropped them.
     Missed,
@@ -100,7 +100,7 @@ impl Tail {
     #[must_use]
     pub fn new(settings: &TailSettings) -> Arc<Self> {
         Arc::new(Self {
-            clients: settings.clients,
+            clients_max: settings.clients,
             ring_bytes: settings.bytes / 2,
             active: AtomicBool::new(false),
             ring: Mutex::default(),
@@ -108,22 +108,22 @@ impl Tail {
         })
     }
 
-    /// Adds a listener. It starts with the record of the reading `after`, or with [`Heard::Missed`] if the ring no
-    /// longer has that record. Without `after`, it starts with the next acked request.
+    /// Adds a listener. It starts with the record of the reading `last_seen`, or with [`TailItem::Missed`] if the ring
+    /// no longer has that record. Without `last_seen`, it starts with the next acked request.
     ///
     /// # Errors
     /// If `tail.clients` is reached.
-    pub fn listen(self: &Arc<Self>, after: Option<TailPlace>) -> Result<Listener, TooManyListeners> {
+    pub fn listen(self: &Arc<Self>, last_seen: Option<TailPosition>) -> Result<Listener, TooManyListeners> {
         let mut ring = self.ring.lock();
-        if ring.listeners >= self.clients {
-            return Err(TooManyListeners { limit: self.clients });
+        if ring.listeners >= self.clients_max {
+            return Err(TooManyListeners { limit: self.clients_max });
         }
         ring.listeners += 1;
         self.active.store(true, Ordering::Relaxed);
         let end = ring.first + ring.records.len() as u64;
-        let next = match after {
+        let next = match last_seen {
             None => Some(end),
-            Some(TailPlace { sequence, .. }) => {
+            Some(TailPosition { sequence, .. }) => {
                 let before = ring.records.partition_point(|(known, _)| *known < sequence);
                 let is_kept = ring.records.get(before).is_some_and(|(known, _)| *known == sequence);
                 is_kept.then_some(ring.first + before as u64)
@@ -157,7 +157,7 @@ impl Tail {
     /// Returns true, and empties the ring, if there have been no listeners for [`LINGER`].
     fn is_deserted(&self) -> bool {
         let mut ring = self.ring.lock();
-        if ring.listeners > 0 || ring.left.is_none_or(|left| left.elapsed() < LINGER) {
+        if ring.listeners > 0 || ring.last_left.is_none_or(|left| left.elapsed() < LINGER) {
             return false;
         }
         self.active.store(false, Ordering::Relaxed);
@@ -171,18 +171,18 @@ impl Tail {
 
 impl Listener {
     /// Waits for the next record. Cancellation-safe.
-    pub async fn next(&mut self) -> Heard {
+    pub async fn next(&mut self) -> TailItem {
         loop {
             {
                 let ring = self.tail.ring.lock();
                 let Some(offset) = self.next.and_then(|next| next.checked_sub(ring.first)) else {
                     self.next = Some(ring.first);
-                    return Heard::Missed;
+                    return TailItem::Missed;
                 };
                 let index = usize::try_from(offset).unwrap_or(usize::MAX);
                 if let Some((sequence, record)) = ring.records.get(index) {
                     self.next = Some(ring.first + offset + 1);
-                    return Heard::Record(*sequence, record.clone());
+                    return TailItem::Record(*sequence, record.clone());
                 }
                 self.news.mark_unchanged();
             }
@@ -192,7 +192,7 @@ impl Listener {
     }
 
     /// Waits until the ring has dropped the record that [`Listener::next`] returned last. Cancellation-safe.
-    pub async fn passed(&mut self) {
+    pub async fn wait_passed(&mut self) {
         loop {
             {
                 let ring = self.tail.ring.lock();
@@ -212,7 +212,7 @@ impl Drop for Listener {
         let mut ring = self.tail.ring.lock();
         ring.listeners -= 1;
         if ring.listeners == 0 {
-            ring.left = Some(Instant::now());
+            ring.last_left = Some(Instant::now());
         }
     }
 }
@@ -264,13 +264,13 @@ impl TailReading<'_> {
     }
 }
 
-impl std::fmt::Display for TailPlace {
+impl std::fmt::Display for TailPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:x}-{:x}", self.sequence, self.number)
     }
 }
 
-impl TailPlace {
+impl TailPosition {
     /// Parses the id of a server-sent event.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -297,8 +297,8 @@ mod tests {
 
     async fn heard(listener: &mut Listener) -> Option<Sequence> {
         match listener.next().await {
-            Heard::Record(sequence, _) => Some(sequence),
-            Heard::Missed => None,
+            TailItem::Record(sequence, _) => Some(sequence),
+            TailItem::Missed => None,
         }
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let mut slow = tail.listen(None).unwrap();
         (1..=10).for_each(|sequence| tail.publish(sequence, record(10)));
         assert_eq!(heard(&mut slow).await, Some(1));
-        let mut passed = std::pin::pin!(slow.passed());
+        let mut passed = std::pin::pin!(slow.wait_passed());
         let mut poll = || passed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending(), "the ring has room for ten");
         tail.publish(11, record(10));
@@ -348,7 +348,7 @@ mod tests {
         let tail = tail(1, 100);
         drop(tail.listen(None).unwrap());
         (1..=20).for_each(|sequence| tail.publish(sequence * 10, record(10)));
-        let at = |sequence| Some(TailPlace { sequence, number: 0 });
+        let at = |sequence| Some(TailPosition { sequence, number: 0 });
         let mut again = tail.listen(at(150)).unwrap();
         // The record of the last reading is repeated, because it may have more readings.
         assert_eq!((heard(&mut again).await, heard(&mut again).await), (Some(150), Some(160)));
@@ -363,10 +363,10 @@ mod tests {
 
     #[test]
     fn places_round_trip_through_text() {
-        let place = TailPlace { sequence: 0x19f0_0000_0000_002a, number: 77 };
-        assert_eq!(TailPlace::parse(&place.to_string()), Some(place));
+        let place = TailPosition { sequence: 0x19f0_0000_0000_002a, number: 77 };
+        assert_eq!(TailPosition::parse(&place.to_string()), Some(place));
         for wrong in ["", "-", "1", "1-", "x-1", "1-x", "1-2-3", "10000000000000000-1"] {
-            assert_eq!(TailPlace::parse(wrong), None, "{wrong}");
+            assert_eq!(TailPosition::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -62,8 +62,8 @@ pub struct Kind {
 }
 
 /// Deserializes an interval such as `1m`.
-fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(from)?;
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
     let from_milliseconds = &DURATION_UNITS[4..];
     match parse_duration(&text, from_milliseconds) {
         Ok(nanoseconds) if nanoseconds > 0 => Ok(Some(Duration::from_nanos(nanoseconds.unsigned_abs()))),

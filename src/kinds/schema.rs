@@ -94,15 +94,15 @@ impl Schema {
         Self::parse_level("the schema", json, DEPTH_MAX)
     }
 
-    /// Parses a level of at most `depth` levels. `place` is its name in errors.
-    fn parse_level(place: &str, json: &Value, depth: usize) -> Result<Self, String> {
-        let object = json.as_object().ok_or_else(|| format!("{place} is not a table"))?;
+    /// Parses a level of at most `depth` levels. `location` is its name in errors.
+    fn parse_level(location: &str, json: &Value, depth: usize) -> Result<Self, String> {
+        let object = json.as_object().ok_or_else(|| format!("{location} is not a table"))?;
         if depth == 0 {
-            return Err(format!("{place} nests deeper than {DEPTH_MAX} levels"));
+            return Err(format!("{location} nests deeper than {DEPTH_MAX} levels"));
         }
         let mut schema = Self { source: json.clone(), ..Self::default() };
         for (keyword, value) in object {
-            let wrong = |expected: &str| format!("{place}: {keyword} is not {expected}");
+            let wrong = |expected: &str| format!("{location}: {keyword} is not {expected}");
             match keyword.as_str() {
                 "type" => {
                     schema.types = types(value).ok_or_else(|| wrong("a type of JSON Schema, or a list of them"))?
@@ -120,7 +120,7 @@ impl Schema {
                         .size_limit(COMPILED_BYTES_MAX)
                         .dfa_size_limit(COMPILED_BYTES_MAX)
                         .build();
-                    schema.pattern = Some(pattern.map_err(|error| format!("{place}: pattern: {error}"))?);
+                    schema.pattern = Some(pattern.map_err(|error| format!("{location}: pattern: {error}"))?);
                 }
                 "required" => {
                     let names = value.as_array().filter(|names| names.len() <= NAMES_MAX);
@@ -131,13 +131,13 @@ impl Schema {
                 "properties" => {
                     let properties = value.as_object().filter(|properties| properties.len() <= NAMES_MAX);
                     for (name, property) in properties.ok_or_else(|| wrong("a table of at most 256 names"))? {
-                        let place = format!("{place}.properties.{name}");
-                        schema.properties.insert(name.clone(), Self::parse_level(&place, property, depth - 1)?);
+                        let location = format!("{location}.properties.{name}");
+                        schema.properties.insert(name.clone(), Self::parse_level(&location, property, depth - 1)?);
                     }
                 }
                 _ => {
                     return Err(format!(
-                        "{place}: {keyword} is not supported; only type, required, enum, minimum, maximum, pattern and properties are"
+                        "{location}: {keyword} is not supported; only type, required, enum, minimum, maximum, pattern and properties are"
                     ));
                 }
             }

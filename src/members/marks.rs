@@ -1,9 +1,9 @@
 //! Marks of deletions by value.
 //!
 //! A deletion by value first logs a record, its **mark**, and covers only cells older than the mark. While the mark
-//! stands, this WAL's watermark and therefore the registry's floor stay below it. So no page and no day settles a cell
-//! that is newer than the mark, and merges store new stamps even if no other instance writes. Each part of the deletion
-//! can then decide by stamps which cells it covers, even if it is repeated after a crash.
+//! is active, this WAL's watermark stays below it, and so does the registry's floor. Newer cells therefore keep their
+//! stamps in pages and days, even if no other instance writes. Each part of the deletion can decide by stamps which
+//! cells it covers, also when it is repeated after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -38,7 +38,7 @@ pub struct Marks(Mutex<MarksState>);
 
 #[derive(Debug, Default)]
 struct MarksState {
-    standing: BTreeMap<Stamp, Arc<WalPin>>,
+    active: BTreeMap<Stamp, Arc<WalPin>>,
     /// Ended marks that parts of their deletions may still hold.
     held: Vec<Weak<WalPin>>,
     /// Marks that ended before dispatch read them from the WAL.
@@ -50,20 +50,20 @@ impl Marks {
     pub fn set(&self, stamp: Stamp, pin: Arc<WalPin>) {
         let mut state = self.0.lock();
         if !state.ended.remove(&stamp) {
-            state.standing.insert(stamp, pin);
+            state.active.insert(stamp, pin);
         }
     }
 
     /// Returns the pin of a mark. Each part of the deletion holds it until the part is done.
     pub fn get(&self, stamp: Stamp) -> Option<Arc<WalPin>> {
-        self.0.lock().standing.get(&stamp).cloned()
+        self.0.lock().active.get(&stamp).cloned()
     }
 
-    /// Returns true if a mark stands, or a part that is not done yet holds an ended one.
+    /// Returns true if a mark is active, or an unfinished part holds an ended mark.
     pub fn has_any(&self) -> bool {
         let mut state = self.0.lock();
         state.held.retain(|pin| pin.strong_count() > 0);
-        !(state.standing.is_empty() && state.held.is_empty())
+        !(state.active.is_empty() && state.held.is_empty())
     }
 
     /// Ends a mark, because no further part of its deletion will be logged. Unfinished parts still hold it.
@@ -71,7 +71,7 @@ impl Marks {
         // Drop the pin after the lock is released.
         let _pin = {
             let mut state = self.0.lock();
-            let pin = state.standing.remove(&stamp);
+            let pin = state.active.remove(&stamp);
             if let Some(pin) = &pin {
                 state.held.push(Arc::downgrade(pin));
             } else {
@@ -86,8 +86,8 @@ impl Marks {
         // Drop the pins after the lock is released.
         let _ended = {
             let mut state = self.0.lock();
-            let later = state.standing.split_off(&last.saturating_add(1));
-            let ended = std::mem::replace(&mut state.standing, later);
+            let later = state.active.split_off(&last.saturating_add(1));
+            let ended = std::mem::replace(&mut state.active, later);
             state.held.extend(ended.values().map(Arc::downgrade));
             ended
         };

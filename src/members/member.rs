@@ -23,9 +23,9 @@ use crate::wal::Wal;
 
 /// The time between two updates of the registry in a store that other instances share.
 const BEAT: Duration = Duration::from_secs(1);
-/// The same in a store that only this instance uses.
+/// Interval of beats in a store that only this instance uses.
 const BEAT_ALONE: Duration = Duration::from_secs(5);
-/// A member whose entry is older than this is gone or stalled.
+/// Age of an entry above which its member counts as stopped or stalled.
 const SILENCE: Duration = Duration::from_secs(15);
 /// The number of attempts to change the registry against concurrent writers. Then the next beat tries again.
 const ATTEMPTS_MAX: usize = 8;
@@ -121,7 +121,7 @@ impl Member {
         if !clock.is_right() {
             return Err(MemberError::Clock { offset_ms: clock.offset_ms(), limit: clock.max_offset() });
         }
-        let ahead = self.registry_view.ahead();
+        let ahead = self.registry_view.wal_lead();
         if ahead > clock.max_offset() {
             return Err(MemberError::Ahead { ahead, limit: clock.max_offset() });
         }
@@ -134,8 +134,8 @@ impl Member {
     /// Returns a stamp above every record that this process has logged or knows of. It is for events that are not
     /// records.
     pub fn stamp_now(&self) -> Stamp {
-        let logged = self.log.durable().max(self.registry_view.greatest());
-        first_stamp(self.clock.now_ms()).max(logged + 1)
+        let logged = self.log.durable().max(self.registry_view.greatest_stamp());
+        first_of(self.clock.now_ms()).max(logged + 1)
     }
 
     /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for
@@ -225,8 +225,8 @@ impl Member {
     /// and all later stamps are ahead.
     fn note_lead(&self) {
         if self.store.has_other_writers() {
-            let ahead = stamp_millis(self.log.durable()).saturating_sub(self.clock.now_ms());
-            self.registry_view.note_ahead(Duration::from_millis(ahead));
+            let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
+            self.registry_view.note_wal_lead(Duration::from_millis(ahead));
         }
     }
 
@@ -337,10 +337,10 @@ impl Member {
     /// # Errors
     /// If the store does not answer.
     pub async fn leads(&self) -> Result<bool, StorageError> {
-        Ok(self.leads_in(&self.store.read_registry().await?))
+        Ok(self.is_leader_in(&self.store.read_registry().await?))
     }
 
-    fn leads_in(&self, registry: &MemberRegistry) -> bool {
+    fn is_leader_in(&self, registry: &MemberRegistry) -> bool {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
         let is_live =
             |log: &&RegistryEntry| log.takeover.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
@@ -354,7 +354,7 @@ impl Member {
     /// If the store does not answer.
     pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        Ok(if self.leads_in(&registry) { registry.passed_deletions() } else { Vec::new() })
+        Ok(if self.is_leader_in(&registry) { registry.passed() } else { Vec::new() })
     }
 
     /// Removes a remembered deletion from the registry.

@@ -37,7 +37,7 @@ pub struct RegistryView {
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
     /// True if other instances may use the store.
-    shared: bool,
+    is_shared: bool,
     state: Mutex<RegistryState>,
 }
 
@@ -49,7 +49,7 @@ struct RegistryState {
     /// True if the floor waits for this WAL, so that it stays below everything this process acks.
     is_joined: bool,
     /// The lead of the WAL's last record over the store's clock.
-    ahead: Duration,
+    wal_lead: Duration,
     /// The `rev` of the registry that was applied last.
     rev: u64,
     /// The time at which that registry was applied.
@@ -57,7 +57,7 @@ struct RegistryState {
     /// The deletions of that registry.
     deletions: Vec<RememberedDeletion>,
     /// The greatest stamp of any WAL in that registry.
-    greatest: Stamp,
+    greatest_stamp: Stamp,
     /// Stored records of earlier openings of this WAL.
     stored: Vec<StoredRecords>,
 }
@@ -78,20 +78,20 @@ impl RegistryView {
             view: MergeView { floor: SETTLED, restamps: shared },
             read: None,
             is_joined: !shared,
-            ahead: Duration::ZERO,
+            wal_lead: Duration::ZERO,
             rev: 0,
             applied: None,
             deletions: Vec::new(),
-            greatest: SETTLED,
+            greatest_stamp: SETTLED,
             stored: Vec::new(),
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
-        Self { masks, understand, marks: Arc::default(), openings, shared, state: Mutex::new(state) }
+        Self { masks, understand, marks: Arc::default(), openings, is_shared: shared, state: Mutex::new(state) }
     }
 
     /// Creates the view of a store that is not shared and has no deletions.
     #[cfg(test)]
-    pub fn nothing() -> Self {
+    pub fn unshared() -> Self {
         let recovery = Recovery {
             log: 1,
             opening: 2,
@@ -114,7 +114,7 @@ impl RegistryView {
         let state = self.state.lock();
         // Another instance may have joined since an old read.
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
-        let restamps = state.view.restamps || (self.shared && is_old) || self.marks.has_any();
+        let restamps = state.view.restamps || (self.is_shared && is_old) || self.marks.has_any();
         MergeView { restamps, ..state.view }
     }
 
@@ -134,22 +134,22 @@ impl RegistryView {
     }
 
     /// Returns the lead of the WAL's last record over the store's clock at the last check.
-    pub fn ahead(&self) -> Duration {
-        self.state.lock().ahead
+    pub fn wal_lead(&self) -> Duration {
+        self.state.lock().wal_lead
     }
 
-    pub fn note_ahead(&self, ahead: Duration) {
-        self.state.lock().ahead = ahead;
+    pub fn note_wal_lead(&self, lead: Duration) {
+        self.state.lock().wal_lead = lead;
     }
 
     /// Returns the greatest stamp that any WAL is known to have issued.
-    pub fn greatest(&self) -> Stamp {
-        self.state.lock().greatest
+    pub fn greatest_stamp(&self) -> Stamp {
+        self.state.lock().greatest_stamp
     }
 
     /// Returns true if a remembered deletion dropped the database after a stamp.
-    pub fn is_dropped(&self, database: &str, after: Stamp) -> bool {
-        let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > after;
+    pub fn is_dropped(&self, database: &str, stamp: Stamp) -> bool {
+        let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > stamp;
         self.state.lock().deletions.iter().any(is_drop)
     }
 
@@ -160,12 +160,12 @@ impl RegistryView {
     }
 
     /// Returns the number of remembered deletions.
-    pub fn remembered(&self) -> usize {
+    pub fn deletion_count(&self) -> usize {
         self.state.lock().deletions.len()
     }
 
     /// Returns the size of the statements of remembered deletions, in bytes.
-    pub fn remembered_bytes(&self) -> usize {
+    pub fn statement_bytes(&self) -> usize {
         self.state.lock().deletions.iter().filter_map(|deletion| deletion.statement.as_ref()).map(String::len).sum()
     }
 
@@ -225,9 +225,9 @@ impl RegistryView {
         }
         state.view = MergeView {
             floor: state.view.floor.max(registry.floor),
-            restamps: self.shared && (registry.has_others(opening) || registry.log(opening).is_none()),
+            restamps: self.is_shared && (registry.has_others(opening) || registry.log(opening).is_none()),
         };
-        state.greatest = registry.greatest_watermark();
+        state.greatest_stamp = registry.greatest();
         state.read = state.read.max(Some(read));
         new
     }
@@ -289,13 +289,13 @@ mod tests {
             range: ALWAYS,
             done,
         };
-        let view = RegistryView::nothing();
+        let view = RegistryView::unshared();
         let mut registry = MemberRegistry::default();
         registry.remember(deletion(5, "d", true));
         registry.remember(deletion(9, "d", true));
         registry.remember(deletion(9, "undone", false));
         view.adopt(&registry, 2, Instant::now());
-        assert_eq!(view.remembered(), 2);
+        assert_eq!(view.deletion_count(), 2);
         let is_done = |stamp, database| view.is_done(&deletion(stamp, database, false));
         assert!(is_done(5, "d") && is_done(9, "d"));
         assert!(!is_done(10, "d") && !is_done(5, "undone") && !is_done(5, "other"));

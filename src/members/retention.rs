@@ -162,7 +162,7 @@ impl Retention {
                 return Ok(changed);
             }
         }
-        Err(contended(database))
+        Err(contended_error(database))
     }
 
     /// Notes the creation of a database at a stamp, together with the initial settings that `set` makes, so that no
@@ -195,7 +195,7 @@ impl Retention {
                 return self.refresh().await.map(drop);
             }
         }
-        Err(contended(database))
+        Err(contended_error(database))
     }
 
     /// Checks that a deletion does not split an hour whose readings have expired: summaries cannot be split.
@@ -224,10 +224,10 @@ impl Retention {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn note_stripped(&self, database: &str, before: i64) -> Result<(), StorageError> {
+    pub async fn note_stripped(&self, database: &str, cutoff: i64) -> Result<(), StorageError> {
         let note = |settings: &mut DatabaseSettings| {
             if let Some(gone) = &mut settings.expired_readings {
-                gone.done = gone.done.max(before);
+                gone.done = gone.done.max(cutoff);
             }
         };
         self.change(database, note).await.map(drop)
@@ -271,10 +271,10 @@ pub async fn unlist_dropped(
             return Ok(left);
         }
     }
-    Err(contended(database))
+    Err(contended_error(database))
 }
 
-fn contended(database: &str) -> StorageError {
+fn contended_error(database: &str) -> StorageError {
     StorageError::Contended(format!("the settings of {database:?}"))
 }
 
@@ -319,7 +319,7 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             shard_duration: row["shard_duration"].as_i64(),
             expired: row["expired"].as_i64(),
             summaries: row["summaries"].as_i64().map(Keep::from_ns),
-            expired_readings: expired_readings_of(&row["expired_readings"]),
+            expired_readings: parse_expired_readings(&row["expired_readings"]),
             seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
             drift: row["drift"].as_str().and_then(Drift::from_name),
             created: row["created"].as_u64().unwrap_or_default(),
@@ -337,7 +337,7 @@ fn renames_of_json(entries: &Value) -> Renames {
     Renames::new(entries.as_array().into_iter().flatten().filter_map(entry).collect())
 }
 
-fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
+fn parse_expired_readings(row: &Value) -> Option<ExpiredReadings> {
     Some(ExpiredReadings { before: row[0].as_i64()?, stamp: row[1].as_u64()?, done: row[2].as_i64()? })
 }
 

@@ -40,13 +40,13 @@ pub struct Budget(Arc<RequestBudget>);
 
 #[derive(Debug)]
 struct RequestBudget {
-    all: Arc<Budgets>,
+    budgets: Arc<Budgets>,
     token: Option<Arc<AtomicUsize>>,
     who: String,
     text: String,
     began: Instant,
     used: AtomicUsize,
-    most: AtomicUsize,
+    peak: AtomicUsize,
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
@@ -59,7 +59,7 @@ struct RequestBudget {
 #[derive(Debug)]
 struct ComputeTurn {
     /// Time at which the request pauses.
-    until: Instant,
+    slice_end: Instant,
     turn: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
@@ -88,23 +88,23 @@ impl Budgets {
 
     /// Begins a request. If it is slow, the name of the caller and the first 200 bytes of the text are logged.
     #[must_use]
-    pub fn begin(self: &Arc<Self>, by: &Caller, text: &str) -> Budget {
-        let token = matches!(by, Caller::Holder(_)).then(|| self.token_usage(by.name()));
+    pub fn begin(self: &Arc<Self>, caller: &Caller, text: &str) -> Budget {
+        let token = matches!(caller, Caller::Holder(_)).then(|| self.token_usage(caller.name()));
         let now = Instant::now();
-        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        let ends = text.char_indices().map(|(index, c)| index + c.len_utf8());
         Budget(Arc::new(RequestBudget {
-            all: self.clone(),
+            budgets: self.clone(),
             token,
-            who: by.name().to_owned(),
+            who: caller.name().to_owned(),
             text: text[..ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0)].to_owned(),
             began: now,
             used: AtomicUsize::new(0),
-            most: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
             read_bytes: AtomicU64::new(0),
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
             expired: Mutex::default(),
-            turn: Mutex::new(ComputeTurn { until: now + SLICE, turn: None, long: None }),
+            turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, turn: None, long: None }),
         }))
     }
 
@@ -132,27 +132,27 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
-        let RequestBudget { all, token, used, most, .. } = &*self.0;
-        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
+        let RequestBudget { budgets, token, used, peak, .. } = &*self.0;
+        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = budgets.options;
         if !add(used, bytes, request_bytes) {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
-        most.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
-        if !add(&all.used, bytes, all_bytes) {
+        peak.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
+        if !add(&budgets.used, bytes, all_bytes) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });
         }
         if token.as_ref().is_some_and(|token| !add(token, bytes, token_bytes)) {
             used.fetch_sub(bytes, Ordering::Relaxed);
-            all.used.fetch_sub(bytes, Ordering::Relaxed);
+            budgets.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::TokenFull { limit: token_bytes });
         }
         Ok(())
     }
 
     fn give_back(&self, bytes: usize) {
-        let RequestBudget { all, token, used, .. } = &*self.0;
-        for counter in [used, &all.used].into_iter().chain(token.as_deref()) {
+        let RequestBudget { budgets, token, used, .. } = &*self.0;
+        for counter in [used, &budgets.used].into_iter().chain(token.as_deref()) {
             counter.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -163,10 +163,10 @@ impl Budget {
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
     }
 
-    /// Records that the request needs expired readings of a database, whose readings begin at `from`.
-    pub fn note_expired(&self, database: &str, from: i64) {
+    /// Records that the request needs expired readings of a database, whose readings begin at `start_ns`.
+    pub fn note_expired(&self, database: &str, start_ns: i64) {
         let mut expired = self.0.expired.lock();
-        expired.insert(database.to_owned(), from);
+        expired.insert(database.to_owned(), start_ns);
     }
 
     /// Removes and returns the databases recorded by [`Budget::note_expired`].
@@ -178,7 +178,7 @@ impl Budget {
     /// Returns the time at which the request times out.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.0.began + self.0.all.options.timeout
+        self.0.began + self.0.budgets.options.timeout
     }
 
     /// Awaits an answer until the request times out.
@@ -186,7 +186,7 @@ impl Budget {
     /// # Errors
     /// [`QueryError::Timeout`]
     pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, QueryError> {
-        let limit = self.0.all.options.timeout;
+        let limit = self.0.budgets.options.timeout;
         timeout_at(self.deadline(), answer).await.map_err(|_| QueryError::Timeout { limit })
     }
 
@@ -194,8 +194,8 @@ impl Budget {
     ///
     /// # Errors
     /// If there is none before the deadline, or if earlier statements of the request have used up its time.
-    pub(super) async fn turn(&self) -> Result<(), QueryError> {
-        let Budgets { options, turns, .. } = &*self.0.all;
+    pub(super) async fn wait_for_turn(&self) -> Result<(), QueryError> {
+        let Budgets { options, turns, .. } = &*self.0.budgets;
         if Instant::now() >= self.deadline() {
             return Err(QueryError::Timeout { limit: options.timeout });
         }
@@ -203,7 +203,7 @@ impl Budget {
         let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
         let mut state = self.0.turn.lock();
         state.turn = Some(turn);
-        state.until = Instant::now() + SLICE;
+        state.slice_end = Instant::now() + SLICE;
         Ok(())
     }
 
@@ -212,11 +212,11 @@ impl Budget {
     /// # Errors
     /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
-        if Instant::now() < self.0.turn.lock().until { Ok(()) } else { self.yield_turn().await }
+        if Instant::now() < self.0.turn.lock().slice_end { Ok(()) } else { self.yield_turn().await }
     }
 
     async fn yield_turn(&self) -> Result<(), QueryError> {
-        let Budgets { options, turns, long, .. } = &*self.0.all;
+        let Budgets { options, turns, long, .. } = &*self.0.budgets;
         let over = || QueryError::Timeout { limit: options.timeout };
         if Instant::now() >= self.deadline() {
             return Err(over());
@@ -225,7 +225,7 @@ impl Budget {
         tokio::task::yield_now().await;
         let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
         let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
-        *self.0.turn.lock() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        *self.0.turn.lock() = ComputeTurn { slice_end: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Budget {
     pub async fn waiting<T>(&self, answer: impl Future<Output = T>) -> T {
         self.0.turn.lock().long = None;
         let answer = answer.await;
-        self.0.turn.lock().until = Instant::now() + SLICE;
+        self.0.turn.lock().slice_end = Instant::now() + SLICE;
         answer
     }
 
@@ -258,7 +258,7 @@ impl Budget {
     }
 
     /// Marks the answer as complete, and logs the request if it was slow.
-    pub fn answered(&self) {
+    pub fn finish(&self) {
         self.release_turn();
         self.0.end("answered");
     }
@@ -267,7 +267,7 @@ impl Budget {
 impl RequestBudget {
     fn end(&self, outcome: &'static str) {
         let took = self.began.elapsed();
-        if self.is_answered.swap(true, Ordering::Relaxed) || took < self.all.options.log_after {
+        if self.is_answered.swap(true, Ordering::Relaxed) || took < self.budgets.options.log_after {
             return;
         }
         let token = &*self.who;
@@ -275,7 +275,7 @@ impl RequestBudget {
         let seconds = took.as_secs_f64();
         let bytes = self.read_bytes.load(Ordering::Relaxed);
         let readings = self.read_readings.load(Ordering::Relaxed);
-        let memory = self.most.load(Ordering::Relaxed);
+        let memory = self.peak.load(Ordering::Relaxed);
         tracing::warn!(token, query, seconds, bytes, readings, memory, outcome, "slow query (query.log_after)");
     }
 }
@@ -354,7 +354,7 @@ mod tests {
             let options =
                 QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::unbounded_settings() };
             let budgets = Budgets::new(options);
-            let turn = budgets.begin(&Caller::Anybody, "").turn().await;
+            let turn = budgets.begin(&Caller::Anybody, "").wait_for_turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");
         }
     }

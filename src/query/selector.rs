@@ -33,7 +33,7 @@ pub struct TagFilter {
     pub key: String,
     pub test: TagTest,
     /// True if the test is inverted.
-    pub negated: bool,
+    pub is_negated: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -76,8 +76,9 @@ impl Chooser<'_> {
     pub fn meta_tests(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
         let Selector::Matching { tags, .. } = self.selector else { return Ok(Vec::new()) };
         let filters = tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX));
-        let passing =
-            |filter: &TagFilter| list.passing(budget, &filter.key, |text| self.tests(filter, text) != filter.negated);
+        let passing = |filter: &TagFilter| {
+            list.passing(budget, &filter.key, |text| self.tests(filter, text) != filter.is_negated)
+        };
         filters.map(passing).collect()
     }
 
@@ -104,6 +105,6 @@ impl Chooser<'_> {
     fn passes(&self, filter: &TagFilter, sensor: &Sensor, meta: Option<&Meta>) -> bool {
         let from_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
         let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(from_meta);
-        self.tests(filter, &value.unwrap_or_default()) != filter.negated
+        self.tests(filter, &value.unwrap_or_default()) != filter.is_negated
     }
 }

@@ -50,8 +50,8 @@ impl Query {
 
     /// Begins a request and returns its budget. The caller and the text are for the slow-query log.
     #[must_use]
-    pub fn begin(&self, by: &Caller, text: &str) -> Budget {
-        self.budgets.begin(by, text)
+    pub fn begin(&self, caller: &Caller, text: &str) -> Budget {
+        self.budgets.begin(caller, text)
     }
 
     /// Returns up to `limit` sensors with readings after a key, in the order of their shown keys.
@@ -65,11 +65,11 @@ impl Query {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>, QueryError> {
-        self.turn(budget, async {
+        self.run_once(budget, async {
             let sensors = self.engine.directory(budget, database, self.engine.options.cache_max_age).await?;
             let is_before = |key: &str| after.is_some_and(|after| key <= after);
-            let from = sensors.partition_point(|entry| is_before(&entry.sensor.key));
-            Ok(sensors[from..].iter().take(limit).cloned().collect())
+            let start = sensors.partition_point(|entry| is_before(&entry.sensor.key));
+            Ok(sensors[start..].iter().take(limit).cloned().collect())
         })
         .await
     }
@@ -77,7 +77,7 @@ impl Query {
     /// Removes and returns the notices about expired readings that the answer needed.
     #[must_use]
     pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
-        budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
+        budget.take_expired().iter().map(|(database, from)| influx::expired_readings_notice(database, *from)).collect()
     }
 
     /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the
@@ -91,7 +91,7 @@ impl Query {
         database: &str,
         filter: &SensorFilter,
     ) -> Result<Vec<SensorDocument>, QueryError> {
-        self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
+        self.run_once(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
     /// Lists all databases; see `Engine::all_databases`.
@@ -128,7 +128,7 @@ impl Query {
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
-        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
+        let answer = wait::patiently(&self.engine.options, left, || self.run_once(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::store_error) {
             self.metrics.store_error(error.class());
@@ -138,12 +138,12 @@ impl Query {
     }
 
     /// Waits for a turn, and runs a query once.
-    async fn turn<T, E: From<QueryError> + Passing>(
+    async fn run_once<T, E: From<QueryError> + Passing>(
         &self,
         budget: &Budget,
         query: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        budget.turn().await?;
+        budget.wait_for_turn().await?;
         // The guard is dropped when the query ends or its client disconnects.
         let _running = self.metrics.query_running();
         let answer = budget.in_time(query).await;

@@ -54,16 +54,16 @@ pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
     ask: impl Fn() -> F,
 ) -> Result<T, E> {
     // Wait for at most nine tenths of the time left, so that the client gets the actual error instead of a timeout.
-    let until = Instant::now() + options.wait.min(left / 10 * 9);
+    let deadline = Instant::now() + options.wait.min(left / 10 * 9);
     let mut pause = PAUSE.start;
     loop {
         let began = Instant::now();
         let answer = ask().await;
         let now = Instant::now();
-        if now >= until || !matches!(&answer, Err(error) if error.is_passing()) {
+        if now >= deadline || !matches!(&answer, Err(error) if error.is_passing()) {
             return answer;
         }
-        tokio::time::sleep_until(until.min(now + pause.max(now - began))).await;
+        tokio::time::sleep_until(deadline.min(now + pause.max(now - began))).await;
         pause = (2 * pause).min(PAUSE.end);
     }
 }

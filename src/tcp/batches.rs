@@ -52,7 +52,7 @@ impl Batches {
     }
 
     /// All buffered bytes, including an incomplete line.
-    pub fn buffered(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 

@@ -85,7 +85,7 @@ impl Conversation {
     /// Reads the first line and authorizes the sender. `None` if the connection must be closed.
     async fn open(&mut self) -> Option<Session> {
         let first_line = loop {
-            if hello::is_tls(self.batches.buffered()) {
+            if hello::is_tls(self.batches.bytes()) {
                 return None;
             }
             if let Some(line) = self.batches.first_line() {
@@ -142,7 +142,7 @@ impl Conversation {
             }
         }
         let deadline = Instant::now() + GATHER_TIME;
-        while self.batches.buffered().len() + READ_BYTES <= self.batch_bytes() {
+        while self.batches.bytes().len() + READ_BYTES <= self.batch_bytes() {
             match self.read(Some(deadline)).await {
                 ReadOutcome::Bytes => {}
                 ReadOutcome::Timeout => return true,
@@ -165,7 +165,7 @@ impl Conversation {
         let mut piece = (&mut self.piece).limit(READ_BYTES);
         let read = tokio::select! {
             biased;
-            () = edge::stopped(&mut self.stop) => return ReadOutcome::End,
+            () = edge::wait_for_stop(&mut self.stop) => return ReadOutcome::End,
             read = self.connection.stream.read_buf(&mut piece) => read,
             () = timeout => return ReadOutcome::Timeout,
         };
@@ -181,8 +181,8 @@ impl Conversation {
         }
     }
 
-    /// Admits received bytes, with retries. If that fails the bytes are buffered without admission. These are little more
-    /// than one read, because whole lines are passed to ingest first.
+    /// Admits received bytes, with retries. If that fails the bytes are buffered without admission. These are little
+    /// more than one read, because whole lines are passed to ingest first.
     async fn grow_admission(&mut self, bytes: usize) {
         let mut wait = RETRY_PAUSE;
         while self.admission.grow(bytes).is_err() {
@@ -196,7 +196,7 @@ impl Conversation {
 
     /// Reduces the admission to the buffered bytes.
     fn shrink_admission(&mut self) {
-        let buffered = self.batches.buffered().len();
+        let buffered = self.batches.bytes().len();
         if self.admission.size() > buffered {
             self.admission = self.service.ingest.admission();
             // This may fail under overload. Then at most one incomplete line is not admitted.
@@ -279,9 +279,9 @@ impl Conversation {
         ControlFlow::Continue(())
     }
 
-    /// Passes lines to ingest, and retries until they are accepted or refused for good. If ingest is overloaded, more than
-    /// [`SMALL_BATCH_BYTES`] are tried only once, so that the caller can split them.
-    async fn ingest_with_retries(&self, session: &Session, by: &Caller, lines: &Bytes) -> Result<(), IngestError> {
+    /// Passes lines to ingest, and retries until they are accepted or refused for good. If ingest is overloaded, more
+    /// than [`SMALL_BATCH_BYTES`] are tried only once, so that the caller can split them.
+    async fn ingest_with_retries(&self, session: &Session, caller: &Caller, lines: &Bytes) -> Result<(), IngestError> {
         let ingest = &self.service.ingest;
         let mut wait = RETRY_PAUSE;
         loop {
@@ -292,13 +292,13 @@ impl Conversation {
                     let arrival = Arrival {
                         database,
                         precision: *precision,
-                        declared: *is_declared,
+                        is_precision_declared: *is_declared,
                         received: now_ns(),
-                        partial: true,
+                        is_partial: true,
                         ack: Some(AckLevel::Log),
                         key: None,
-                        patient: true,
-                        by,
+                        is_patient: true,
+                        caller,
                         address: Some(self.connection.peer.address),
                     };
                     let read = |limits| Lines::new(lines, *precision, limits);
@@ -311,10 +311,10 @@ impl Conversation {
                 Ok(_) => return Ok(()),
                 Err(error) if can_pass(&error) => {
                     if let IngestError::Overloaded { key, .. } = &error {
-                        self.service.metrics.shed(key);
+                        self.service.metrics.count_shed(key);
                     }
                     if let IngestError::DatabaseFailing { .. } = &error {
-                        self.service.metrics.shed("ingest.database_share");
+                        self.service.metrics.count_shed("ingest.database_share");
                     }
                     tokio::time::sleep(wait).await;
                     // A smaller batch may be admitted at once.

@@ -1,5 +1,5 @@
-//! Line protocol over TCP, for clients that cannot use HTTP. Nothing is acked, so lines sent shortly before a connection
-//! breaks may be lost. Under overload the service stops reading, which slows the sender down.
+//! Line protocol over TCP, for clients that cannot use HTTP. Nothing is acked, so lines sent shortly before a
+//! connection breaks may be lost. Under overload the service stops reading, which slows the sender down.
 
 mod batches;
 mod conversation;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::access::{Audit, Caller, Denied, Event, Presented, TokenRegistry};
+use crate::access::{Audit, Caller, Denied, Event, PresentedToken, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
 use crate::ingest::Ingest;
@@ -73,8 +73,8 @@ impl TcpService {
     }
 
     fn log_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {
-        self.metrics.denied(reason);
-        let token = token.and_then(Presented::parse).map(|presented| presented.id);
+        self.metrics.count_denied(reason);
+        let token = token.and_then(PresentedToken::parse).map(|presented| presented.id);
         let denied = Event::Denied { reason, address: Some(peer.address), route: "tcp", token };
         self.audit.note_denied(&denied, Instant::now());
     }

@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn bounded(line: &str, limit: usize, is_json: bool) -> String {
+    fn write_bounded(line: &str, limit: usize, is_json: bool) -> String {
         let mut out = Vec::new();
         let mut writer = BoundedWriter { inner: &mut out, limit, is_json };
         writer.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn short_lines_are_left_alone() {
         let line = r#"{"timestamp":"2026-01-15T14:00:00Z","level":"INFO","message":"flushed","pages":3}"#;
-        assert_eq!(bounded(line, 500, true), line);
-        assert_eq!(bounded("flushed pages=3", 500, false), "flushed pages=3");
+        assert_eq!(write_bounded(line, 500, true), line);
+        assert_eq!(write_bounded("flushed pages=3", 500, false), "flushed pages=3");
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             r#"{{"timestamp":"2026-01-15T14:00:00Z","level":"WARN","message":"flush failed",{}"#,
             &line.to_string()[1..]
         );
-        let cut: Value = serde_json::from_str(&bounded(&line, 500, true)).unwrap();
+        let cut: Value = serde_json::from_str(&write_bounded(&line, 500, true)).unwrap();
         let error = cut["error"].as_str().unwrap();
         assert!(error.ends_with('…') && error.len() > 150 && chain.starts_with(error.trim_end_matches('…')), "{cut}");
         assert_eq!((&cut["pages"], &cut["message"]), (&Value::from(3), &Value::from("flush failed")));
@@ -149,12 +149,12 @@ mod tests {
                     let fields: Map<String, Value> = [&head[..], &many[..tail]].concat().into_iter().collect();
                     let line = serde_json::to_string(&fields).unwrap();
                     for limit in [256, 500] {
-                        let cut: Value = serde_json::from_str(&bounded(&line, limit, true)).unwrap();
+                        let cut: Value = serde_json::from_str(&write_bounded(&line, limit, true)).unwrap();
                         assert_eq!(cut["timestamp"], "2026-01-15T14:00:00.123456Z");
                         assert_eq!(cut["level"], "ERROR");
                         assert!(cut["message"].as_str().is_some_and(|text| !text.is_empty()));
                     }
-                    bounded(&line, 500, false);
+                    write_bounded(&line, 500, false);
                 }
             }
         }

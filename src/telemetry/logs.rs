@@ -32,7 +32,7 @@ pub fn start(level: &str, settings: &TelemetrySettings) {
     let is_terminal = io::stderr().is_terminal();
     let form = match settings.log_format {
         LogFormat::Json => Form::Json,
-        LogFormat::Auto | LogFormat::Text if is_terminal => Form::Terminal { colours: Paint::of(true).is_on },
+        LogFormat::Auto | LogFormat::Text if is_terminal => Form::Terminal { colours: Paint::new(true).is_on },
         LogFormat::Auto => Form::Json,
         LogFormat::Text => Form::Text,
     };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     /// Returns the log of a request with one message at info and one at debug.
-    fn logged(level: &str, form: Form) -> String {
+    fn format_event(level: &str, form: Form) -> String {
         let captured = Captured::default();
         let writer = captured.clone();
         tracing::subscriber::with_default(subscriber(level, form, move || writer.clone()), || {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn json_carries_the_message_the_fields_and_the_request() {
-        let lines = logged("info", Form::Json);
+        let lines = format_event("info", Form::Json);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         for part in
             [r#""level":"INFO""#, r#""message":"flushed""#, r#""pages":3"#, r#""span":{"id":"r-7","name":"request"}"#]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn text_reads_alone() {
-        let lines = logged("info", Form::Text);
+        let lines = format_event("info", Form::Text);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         assert!(lines.contains(r#"INFO request{id="r-7"}: "#) && lines.ends_with("flushed pages=3\n"), "{lines}");
     }
@@ -126,21 +126,21 @@ mod tests {
     /// Regression: a terminal showed the date, microseconds, and the module of each message.
     #[test]
     fn a_terminal_gets_the_time_of_day_the_message_and_its_fields() {
-        let line = logged("info", Form::Terminal { colours: false });
+        let line = format_event("info", Form::Terminal { colours: false });
         assert_eq!(line.lines().count(), 1, "{line}");
         let (time, rest) = line.split_once(' ').unwrap();
         assert_eq!((time.len(), time.ends_with('Z')), (9, true), "{line}");
         assert!(rest.trim_start().starts_with("INFO ") && rest.contains("flushed pages=3"), "{line}");
         assert!(rest.contains(r#"id="r-7""#) && !rest.contains("telemetry"), "{line}");
-        let coloured = logged("info", Form::Terminal { colours: true });
+        let coloured = format_event("info", Form::Terminal { colours: true });
         assert!(coloured.contains("\x1b[32m INFO\x1b[0m"), "{coloured:?}");
     }
 
     #[test]
     fn the_level_decides_what_is_logged() {
-        assert_eq!(logged("debug", Form::Json).lines().count(), 2);
-        assert_eq!(logged("warn", Form::Json), "");
-        assert_eq!(logged(&format!("off,{}=debug", module_path!()), Form::Json).lines().count(), 2);
-        assert_eq!(logged("info,other::part=debug", Form::Json).lines().count(), 1);
+        assert_eq!(format_event("debug", Form::Json).lines().count(), 2);
+        assert_eq!(format_event("warn", Form::Json), "");
+        assert_eq!(format_event(&format!("off,{}=debug", module_path!()), Form::Json).lines().count(), 2);
+        assert_eq!(format_event("info,other::part=debug", Form::Json).lines().count(), 1);
     }
 }

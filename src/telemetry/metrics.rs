@@ -169,24 +169,25 @@ impl Metrics {
     }
 
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
-    pub fn rejected(&self, reason: &'static str, count: u64) {
+    pub fn count_rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
     }
 
     /// Counts one request answered with 503, by the configuration key of the limit.
-    pub fn shed(&self, limit: &'static str) {
+    pub fn count_shed(&self, limit: &'static str) {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
     }
 
     /// Counts one request at a quota. `outcome` is `refused` or `warned`; `scope` is `token` or `database`.
-    pub fn quota(&self, outcome: &'static str, scope: &'static str, of: &'static str) {
+    pub fn count_quota(&self, outcome: &'static str, scope: &'static str, resource: &'static str) {
         self.with(|| {
-            counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "of" => of).increment(1);
+            counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "resource" => resource)
+                .increment(1);
         });
     }
 
     /// Counts one denied request. `reason` is [`crate::access::Denied::label`], `origin`, `host` or `forbidden`.
-    pub fn denied(&self, reason: &'static str) {
+    pub fn count_denied(&self, reason: &'static str) {
         self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
     }
 
@@ -274,9 +275,9 @@ impl Metrics {
     }
 
     /// Counts a query as running until the guard is dropped.
-    pub fn query_running(&self) -> Running {
+    pub fn query_running(&self) -> RunningQuery {
         self.query_running.increment(1.0);
-        Running(self.query_running.clone())
+        RunningQuery(self.query_running.clone())
     }
 
     /// Sets the counters of readings by their outcome.
@@ -302,9 +303,9 @@ impl Metrics {
     }
 
     /// Records the time from a write to its ack.
-    pub fn acked(&self, took: Duration) {
+    pub fn note_ack(&self, took: Duration) {
         self.ack_seconds.record(took);
-        self.recent.acked(took);
+        self.recent.note_ack(took);
     }
 
     /// Sets the free bytes on the disk of the WAL; `None` if unknown.
@@ -395,9 +396,9 @@ impl Metrics {
 
 /// Counts a query as running until it is dropped.
 #[derive(Debug)]
-pub struct Running(Gauge);
+pub struct RunningQuery(Gauge);
 
-impl Drop for Running {
+impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }

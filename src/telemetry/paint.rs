@@ -9,7 +9,7 @@ pub struct Paint {
 impl Paint {
     /// Turns colours on for a terminal, unless the environment has a non-empty `NO_COLOR` (<https://no-color.org>) or
     /// `TERM=dumb`.
-    pub fn of(is_terminal: bool) -> Self {
+    pub fn new(is_terminal: bool) -> Self {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self { is_on: is_terminal && !is_plain }

@@ -72,7 +72,7 @@ impl Default for Recent {
 
 impl Recent {
     /// Counts an ack.
-    pub fn acked(&self, took: Duration) {
+    pub fn note_ack(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.acks[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }
@@ -196,7 +196,7 @@ mod tests {
             let recent = Recent::default();
             let start = Instant::now();
             recent.sample(start, 0, 0, 0);
-            recent.acked(Duration::from_micros(micros));
+            recent.note_ack(Duration::from_micros(micros));
             recent.sample(start + Duration::from_secs(2), 2000, 10, 3);
             let [sample] = recent.samples()[..] else { panic!("one sample") };
             let told = sample.ack_p99_seconds.unwrap() * 1e6;

@@ -39,16 +39,16 @@ struct KeptTimes {
 #[derive(Debug, Clone, Copy)]
 struct KnownRetention {
     kept: KeptTimes,
-    since: Instant,
+    learnt: Instant,
 }
 
 /// The result of an expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expired {
-    All,
+enum ExpiryOutcome {
+    Complete,
     /// Another attempt is needed: the retention is not known by all instances yet, or readings that were validated
     /// earlier are not in the WAL.
-    Some,
+    Retry,
 }
 
 /// The job that deletes expired readings.
@@ -91,15 +91,15 @@ impl Job for Expire {
         for database in databases {
             let began = Instant::now();
             match self.expire_in(&database, now, run).await {
-                Ok(Expired::All) => {}
-                Ok(Expired::Some) => next = Some(RETRY),
+                Ok(ExpiryOutcome::Complete) => {}
+                Ok(ExpiryOutcome::Retry) => next = Some(RETRY),
                 // A failure in one database does not stop the others.
                 Err(error) => {
                     tracing::debug!(%database, %error, "cannot delete expired readings");
                     failed = Some(error);
                 }
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(next), |error| Err(error.into()))
     }
@@ -113,26 +113,26 @@ impl Expire {
 
     /// Returns true if every instance knows this retention of a database by now.
     fn is_known_by_all(&mut self, database: &str, kept: KeptTimes) -> bool {
-        let new = KnownRetention { kept, since: Instant::now() };
+        let new = KnownRetention { kept, learnt: Instant::now() };
         let known = self.known.entry(database.to_owned()).or_insert(new);
         if known.kept != kept {
             *known = new;
         }
-        !self.retention.store.raw().has_other_writers() || known.since.elapsed() >= KNOWN_FOR
+        !self.retention.store.raw().has_other_writers() || known.learnt.elapsed() >= KNOWN_FOR
     }
 
-    async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<Expired, IngestError> {
+    async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<ExpiryOutcome, IngestError> {
         let settings = self.retention.settings.now();
         let kept = KeptTimes {
             readings: settings.readings_retention(database),
             summaries: settings.summaries_retention(database),
         };
         if !self.is_known_by_all(database, kept) {
-            return Ok(Expired::Some);
+            return Ok(ExpiryOutcome::Retry);
         }
-        let present = settings.for_database(database);
-        let mut done = Expired::All;
-        if let Some(before) = settings.summaries_only_cutoff(database, now) {
+        let present = settings.of(database);
+        let mut done = ExpiryOutcome::Complete;
+        if let Some(before) = settings.summaries_only_before(database, now) {
             done = self.expire_readings(database, &present, before, now).await?;
         }
         let Some(cutoff) = settings.cutoff(database, now) else { return Ok(done) };
@@ -143,8 +143,8 @@ impl Expire {
         faults::point("before_expiry");
         faults::halt_at("expiring").await;
         // Read the settings again, because a client may have been told that more is kept.
-        if !has_same_retention(&present, &self.retention.refresh().await?.for_database(database)) {
-            return Ok(Expired::Some);
+        if !has_same_retention(&present, &self.retention.refresh().await?.of(database)) {
+            return Ok(ExpiryOutcome::Retry);
         }
         match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETE_TIMEOUT).await {
             // After a timeout, the deletion is in the WAL and is carried out later.
@@ -172,20 +172,20 @@ impl Expire {
         &self,
         database: &str,
         present: &DatabaseSettings,
-        before: i64,
+        cutoff: i64,
         now: i64,
-    ) -> Result<Expired, StorageError> {
-        let is_new = |settings: &DatabaseSettings| settings.expired_readings.is_none_or(|gone| gone.before < before);
+    ) -> Result<ExpiryOutcome, StorageError> {
+        let is_new = |settings: &DatabaseSettings| settings.expired_readings.is_none_or(|gone| gone.before < cutoff);
         // Ignore a day in the future, which comes from a wrong clock.
-        if before > now || !is_new(present) {
-            return Ok(Expired::All);
+        if cutoff > now || !is_new(present) {
+            return Ok(ExpiryOutcome::Complete);
         }
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
         let Retention { member, store, .. } = &*self.retention;
         if !store.raw().has_other_writers() && !self.are_earlier_logged().await {
             tracing::debug!(%database, "readings cannot expire before earlier requests are in the log; it is tried again");
-            return Ok(Expired::Some);
+            return Ok(ExpiryOutcome::Retry);
         }
         // Other instances refuse readings by their own clocks, and learn of this expiry with their next refresh.
         let margin =
@@ -196,12 +196,12 @@ impl Expire {
         let note = |settings: &mut DatabaseSettings| {
             if is_new(settings) && has_same_retention(present, settings) {
                 let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
-                settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
+                settings.expired_readings = Some(ExpiredReadings { before: cutoff, stamp, done });
             }
         };
         self.retention.change(database, note).await?;
         faults::point("after_expired_readings");
-        Ok(Expired::All)
+        Ok(ExpiryOutcome::Complete)
     }
 
     /// Waits until requests that were validated earlier are in the WAL, because they may have readings that are refused

@@ -52,7 +52,7 @@ impl Group {
                     Err(error) if !error.is_transient() => return Err(error),
                     _ => {}
                 }
-                run.rest(began).await;
+                run.pause(began).await;
             }
         }
         Ok(())
@@ -94,7 +94,7 @@ impl Job for Group {
             if self.regroup(run).await? == 0 {
                 return Ok(None);
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
     }
 }

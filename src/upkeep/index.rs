@@ -34,7 +34,7 @@ impl Job for Index {
             let began = Instant::now();
             run.set_left(None);
             run.count("changed", self.store.settle_indexes(&database).await?);
-            run.rest(began).await;
+            run.pause(began).await;
         }
         self.has_run = true;
         run.set_left(Some(0));

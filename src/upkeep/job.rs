@@ -26,7 +26,7 @@ pub trait Job: Send + 'static {
         false
     }
 
-    /// Runs once. Reports progress through [`Run::count`], and rests after each step ([`Run::rest`]). May return an
+    /// Runs once. Reports progress through [`Run::count`], and rests after each step ([`Run::pause`]). May return an
     /// earlier time than the interval until the next run, if some work has to wait for other parts.
     fn run(&mut self, run: &Run) -> impl Future<Output = Result<Option<Duration>, JobError>> + Send;
 }
@@ -43,7 +43,7 @@ pub enum JobError {
 }
 
 impl JobError {
-    fn of_store(&self) -> Option<&StorageError> {
+    fn store_error(&self) -> Option<&StorageError> {
         match self {
             Self::Store(error) | Self::Ingest(IngestError::Storage(error)) => Some(error),
             Self::Ingest(_) | Self::Compact(_) => None,
@@ -53,7 +53,7 @@ impl JobError {
     /// Returns true if a retry can succeed without intervention: another writer was faster, or the store is away, which
     /// requests report.
     pub fn is_passing(&self) -> bool {
-        self.of_store().is_some_and(|error| error.is_away() || error.is_transient())
+        self.store_error().is_some_and(|error| error.is_away() || error.is_transient())
     }
 }
 
@@ -90,7 +90,7 @@ impl Run {
 
     /// Sleeps for as long as the step has taken since `began`, so that flushes and queries get half of the store's
     /// time. Does not sleep in a requested run.
-    pub async fn rest(&self, began: Instant) {
+    pub async fn pause(&self, began: Instant) {
         if !self.is_asked {
             tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
         }

@@ -58,7 +58,7 @@ impl Job for Outliers {
                     // An unreadable document or database keeps its marks, and does not stop the others.
                     last => last.unwrap_or_default(),
                 };
-                run.rest(began).await;
+                run.pause(began).await;
                 if after.is_none() {
                     break;
                 }

@@ -1,9 +1,9 @@
 //! Updates the copies of metadata in pages and days from the sensors' documents. Each change is applied twice: at once
-//! to the latest pages, and to all documents once no write with older metadata can be left. Both update only
+//! to the latest pages, and to all documents once no write with older metadata can follow. Both update only
 //! differences, so any number of instances can repeat them in any order.
 //!
-//! Changed sensors are noted in memory. A sensor's document also has the change for which its copies are complete, so
-//! that a walk at the start and every hour finds the changes that were lost with a process.
+//! Changed sensors are noted in memory. A sensor's document also names the last change that all its copies have. A
+//! walk at the start and every hour compares the two, and finds changes whose note was lost with a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,8 +56,8 @@ impl Refresh {
                 let step = self.store.next_stale_copies(&database, &sensor, WALK_SENSORS).await?;
                 step.sensors.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
                 run.set_left(Some(self.stale.count()));
-                after = step.last_key;
-                run.rest(began).await;
+                after = last;
+                run.pause(began).await;
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Refresh {
         run.count("documents", done.documents);
         // If the time limit was reached, the sensors stay due for another step.
         if done.is_complete {
-            run.count("sensors", self.stale.refreshed(next, began));
+            run.count("sensors", self.stale.note_refreshed(next, began));
         }
         let adapted = if began.elapsed() < STEP { 2 * self.batch_sensors } else { self.batch_sensors / 2 };
         self.batch_sensors = adapted.clamp(BATCH_SENSORS_MIN, BATCH_SENSORS_MAX);
@@ -105,7 +105,7 @@ impl Job for Refresh {
             run.set_left(Some(self.stale.count()));
             let Some(next) = self.stale.next(self.batch_sensors, self.settle, began) else { return Ok(None) };
             self.refresh(&next, began, run).await?;
-            run.rest(began).await;
+            run.pause(began).await;
         }
     }
 }

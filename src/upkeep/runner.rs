@@ -155,7 +155,7 @@ impl Jobs {
     }
 
     #[must_use]
-    pub fn all(&self) -> &[Arc<JobState>] {
+    pub fn states(&self) -> &[Arc<JobState>] {
         &self.jobs
     }
 

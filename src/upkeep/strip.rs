@@ -81,7 +81,7 @@ impl Job for Strip {
                 // A failure in one database does not stop the others.
                 Err(error) => failed = Some(error),
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(None), |error| Err(error.into()))
     }
@@ -129,7 +129,7 @@ impl Strip {
                 // Leave a day, so that the next round visits all documents again.
                 of.left.add(of.days.start);
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
     }
 

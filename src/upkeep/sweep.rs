@@ -21,7 +21,7 @@ impl Job for Sweep {
     }
 
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
-        let remembered = self.member.registry_view.remembered();
+        let remembered = self.member.registry_view.deletion_count();
         run.set_left(Some(remembered as u64));
         let passed = if remembered > 0 { self.member.passed_deletions().await? } else { Vec::new() };
         let mut failed = None;
@@ -35,7 +35,7 @@ impl Job for Sweep {
                 // A failure in one database does not stop the others.
                 Err(error) => failed = Some(error),
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(None), |error| Err(error.into()))
     }

@@ -24,9 +24,9 @@ impl DatabaseCheck<'_> {
     /// Checks all months of a database that have totals. A repair removes wrong totals; they are computed again when
     /// needed.
     pub(super) async fn check_months(&mut self) -> Result<(), StorageError> {
-        let mut from: Option<Cursor> = None;
+        let mut cursor: Option<Cursor> = None;
         loop {
-            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), BATCH_SENSORS).await?;
+            let part = self.store.walk_sensors(&self.report.name, cursor.as_ref(), BATCH_SENSORS).await?;
             // FindingKind cannot be read is told elsewhere.
             let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
             if let Some(first) = part.found.iter().filter_map(seen).min() {
@@ -38,8 +38,8 @@ impl DatabaseCheck<'_> {
                     self.check_month(&id, month).await?;
                 }
             }
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 return Ok(());
             }
         }
@@ -48,7 +48,7 @@ impl DatabaseCheck<'_> {
     async fn check_month(&mut self, id: &MonthId, mut month: StoredMonth) -> Result<(), StorageError> {
         let mut findings = Findings::default();
         for attempt in 0..ATTEMPTS_MAX {
-            let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
+            let Some(found) = month.totals.take().map(sort) else { return Ok(()) };
             let expected = self.compute_totals(id).await?;
             if found == expected {
                 return Ok(());
@@ -85,11 +85,11 @@ impl DatabaseCheck<'_> {
         let projection = Projection::SUMMARIES;
         let scanned =
             self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &projection, Extent::ALL).await?;
-        Ok(sorted(MonthTotals::from_pages(&scanned.pages)))
+        Ok(sort(MonthTotals::from_pages(&scanned.pages)))
     }
 }
 
-fn sorted(mut totals: MonthTotals) -> MonthTotals {
+fn sort(mut totals: MonthTotals) -> MonthTotals {
     totals.days.iter_mut().for_each(|(_, fields)| fields.sort_by(|(one, _), (other, _)| one.cmp(other)));
     totals
 }

@@ -51,7 +51,7 @@ pub fn is_sound(page: &RawPage) -> bool {
 /// cells become settled at the page's last stamp. An older unflushed reading then becomes a dead letter instead of
 /// overwriting one of them.
 #[must_use]
-pub fn readings_of(page: &RawPage) -> Readings {
+pub fn page_readings(page: &RawPage) -> Readings {
     let mut set: Readings = page.readings.iter().cloned().collect();
     if let Ok(order) = &page.order
         && set.decode_stamps(order.floor, &order.stamps).is_err()
@@ -73,7 +73,7 @@ fn check_page(page: &RawPage, bounds: &Caps, findings: &mut Findings) {
     if page.readings.is_empty() {
         findings.differs(&page.key, FindingKind::Empty, "at least one reading", "none");
     } else if is_sound(page) {
-        let readings = readings_of(page);
+        let readings = page_readings(page);
         check_count(page, &readings, findings);
         check_summary(page, &readings, findings);
         check_stamps(page, &readings, findings);
@@ -185,7 +185,7 @@ fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
 fn check_numbers(pages: &[&RawPage], findings: &mut Findings) {
     let mut numbers: Vec<u32> = pages.iter().map(|page| page.number).collect();
     numbers.sort_unstable();
-    if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
+    if !numbers.iter().zip(0..).all(|(number, index)| *number == index) {
         let expected = format!("pages 0 to {}", pages.len() - 1);
         let kind = if numbers.contains(&0) { FindingKind::Numbers } else { FindingKind::NoFirst };
         findings.differs(&pages[0].key, kind, expected, list(&numbers));

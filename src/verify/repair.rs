@@ -2,7 +2,7 @@
 //! sensor documents. Also creates a missing page 0. Never changes or deletes a reading.
 
 use super::finding::{FindingKind, Findings};
-use super::pages::{check_bucket, is_sound, readings_of};
+use super::pages::{check_bucket, is_sound, page_readings};
 use super::sensors::SeenSensor;
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
@@ -18,16 +18,16 @@ const ATTEMPTS_MAX: usize = 5;
 
 impl DatabaseCheck<'_> {
     /// Reads all pages of the bucket again, at the same moment. A deleted bucket has no pages.
-    pub(super) async fn read_again(&self, from: &Cursor) -> Result<RawBucket, StorageError> {
-        let part = self.store.walk_buckets(&self.report.name, Some(from), 1).await?;
-        let found = part.found.into_iter().find(|bucket| bucket.cursor == *from);
-        Ok(found.unwrap_or_else(|| RawBucket { cursor: from.clone(), pages: Vec::new() }))
+    pub(super) async fn read_again(&self, cursor: &Cursor) -> Result<RawBucket, StorageError> {
+        let part = self.store.walk_buckets(&self.report.name, Some(cursor), 1).await?;
+        let found = part.found.into_iter().find(|bucket| bucket.from == *cursor);
+        Ok(found.unwrap_or_else(|| RawBucket { from: cursor.clone(), pages: Vec::new() }))
     }
 
     /// Reads a sealed day again. Returns `None` if it was deleted.
-    pub(super) async fn read_day_again(&self, from: &Cursor) -> Result<Option<RawDay>, StorageError> {
-        let part = self.store.walk_days(&self.report.name, Some(from), 1).await?;
-        Ok(part.found.into_iter().find(|day| day.cursor == *from))
+    pub(super) async fn read_day_again(&self, cursor: &Cursor) -> Result<Option<RawDay>, StorageError> {
+        let part = self.store.walk_days(&self.report.name, Some(cursor), 1).await?;
+        Ok(part.found.into_iter().find(|day| day.from == *cursor))
     }
 
     /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written
@@ -50,7 +50,7 @@ impl DatabaseCheck<'_> {
             let is_all_sound = sound.len() == bucket.pages.len();
             let Some(first) = sound.first().filter(|_| !numbers.is_empty()) else { break };
             let id = BucketId { sensor: first.sensor.clone(), hour: first.hour() };
-            let mut repaired = Bucket::from_stored(sound.into_iter().map(stored));
+            let mut repaired = Bucket::from_stored(sound.into_iter().map(to_stored_page));
             let has = |kind| findings.differences.iter().any(|difference| difference.kind == kind);
             let groups = if has(FindingKind::NoFirst) && !has(FindingKind::TwoPages) && is_all_sound {
                 repaired.make_first();
@@ -86,7 +86,7 @@ impl DatabaseCheck<'_> {
                 Err(error) if error.is_away() => return Err(error),
                 Err(_) => return Ok(false),
             };
-            let missing: Vec<_> = seen.missing_in(&document).map(|(name, family)| (name.clone(), family)).collect();
+            let missing: Vec<_> = seen.missing_fields(&document).map(|(name, family)| (name.clone(), family)).collect();
             if document.rev > 0 && missing.is_empty() {
                 return Ok(true);
             }
@@ -125,8 +125,8 @@ impl DatabaseCheck<'_> {
     }
 }
 
-fn stored(page: &RawPage) -> StoredPage {
-    let mut readings = readings_of(page);
+fn to_stored_page(page: &RawPage) -> StoredPage {
+    let mut readings = page_readings(page);
     if page.order.is_err() {
         // The ages of the cells are unknown, so they count as older than all later writes.
         readings.raise_floor(first_stamp(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));

@@ -68,8 +68,8 @@ impl SeenSensors {
 }
 
 impl SeenSensor {
-    fn add_times(&mut self, from: i64, to: i64) {
-        self.times = Some(self.times.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+    fn add_times(&mut self, first: i64, last: i64) {
+        self.times = Some(self.times.map_or((first, last), |(first, last)| (first.min(first), last.max(last))));
     }
 
     fn add_field(&mut self, name: &Arc<str>, value: &Value) {
@@ -79,7 +79,7 @@ impl SeenSensor {
     }
 
     /// Returns the fields that a document lacks.
-    pub fn missing_in<'a>(&'a self, document: &'a SensorDocument) -> impl Iterator<Item = (&'a Arc<str>, Family)> {
+    pub fn missing_fields<'a>(&'a self, document: &'a SensorDocument) -> impl Iterator<Item = (&'a Arc<str>, Family)> {
         let is_known = |name: &str| document.fields.iter().any(|(field, _)| **field == *name);
         self.fields.iter().filter(move |(name, _)| !is_known(name)).map(|(name, family)| (name, *family))
     }
@@ -117,7 +117,7 @@ pub fn no_document(seen: &SeenSensor) -> Findings {
 
 fn check_fields(document: &SensorDocument, seen: &SeenSensor, findings: &mut Findings) {
     let key = &document.sensor.key;
-    let missing: Vec<&str> = seen.missing_in(document).map(|(name, _)| &**name).collect();
+    let missing: Vec<&str> = seen.missing_fields(document).map(|(name, _)| &**name).collect();
     if !missing.is_empty() {
         let known: Vec<&str> = document.fields.iter().map(|(name, _)| &**name).collect();
         let expected = format!("all fields of its pages, including {}", missing.join(", "));

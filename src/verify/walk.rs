@@ -95,10 +95,10 @@ impl DatabaseCheck<'_> {
     pub(super) async fn run(&mut self) -> Result<(), StorageError> {
         self.progress.set_message(self.report.name.clone());
         let mut seen = SeenSensors::default();
-        let mut from: Option<Cursor> = None;
+        let mut cursor: Option<Cursor> = None;
         loop {
             let before = self.report.pages;
-            let part = self.store.walk_buckets(&self.report.name, from.as_ref(), PART_PAGES).await?;
+            let part = self.store.walk_buckets(&self.report.name, cursor.as_ref(), PART_PAGES).await?;
             for bucket in part.found {
                 let bucket = self.check_bucket(bucket).await?;
                 self.report.pages += bucket.pages.len() as u64;
@@ -108,8 +108,8 @@ impl DatabaseCheck<'_> {
                 }
             }
             self.progress.inc(self.report.pages - before);
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 break;
             }
         }
@@ -131,7 +131,8 @@ impl DatabaseCheck<'_> {
         if let Some(document) = repaired_stamps
             && self.store.read_registry().await?.deletions.iter().any(|one| one.database == self.report.name)
         {
-            // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
+            // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide
+            // them.
             findings.note(&document, Note::Deletion);
         } else if self.options.repair && findings.differences.iter().any(|difference| difference.kind.is_repairable()) {
             let before = std::mem::take(&mut findings.differences);
@@ -144,10 +145,10 @@ impl DatabaseCheck<'_> {
     }
 
     async fn check_days(&mut self, seen: &mut SeenSensors) -> Result<(), StorageError> {
-        let mut from: Option<Cursor> = None;
+        let mut cursor: Option<Cursor> = None;
         loop {
             let before = self.report.days;
-            let part = self.store.walk_days(&self.report.name, from.as_ref(), PART_DAYS).await?;
+            let part = self.store.walk_days(&self.report.name, cursor.as_ref(), PART_DAYS).await?;
             for day in part.found {
                 let Some(day) = self.check_day(day).await? else { continue };
                 self.report.days += 1;
@@ -157,8 +158,8 @@ impl DatabaseCheck<'_> {
                 }
             }
             self.progress.inc(self.report.days - before);
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 return Ok(());
             }
         }
@@ -166,12 +167,12 @@ impl DatabaseCheck<'_> {
 
     /// Checks a day, repairs it on request, and returns the stored day afterwards.
     async fn check_day(&mut self, day: RawDay) -> Result<Option<RawDay>, StorageError> {
-        let from = day.cursor.clone();
+        let cursor = day.from.clone();
         let mut findings = check_day(&day);
         let mut day = Some(day);
         // Another instance may have written during the check, so read the day again before reporting a difference.
         if !findings.differences.is_empty() && self.store.has_other_writers() {
-            day = self.read_day_again(&from).await?;
+            day = self.read_day_again(&cursor).await?;
             findings = day.as_ref().map(check_day).unwrap_or_default();
         }
         if self.options.repair
@@ -181,7 +182,7 @@ impl DatabaseCheck<'_> {
         {
             let before = std::mem::take(&mut findings.differences);
             self.repair_day(document).await?;
-            day = self.read_day_again(&from).await?;
+            day = self.read_day_again(&cursor).await?;
             findings = day.as_ref().map(check_day).unwrap_or_default();
             self.report.add_repaired(before, &findings);
         }
@@ -190,16 +191,16 @@ impl DatabaseCheck<'_> {
     }
 
     async fn check_sensors(&mut self, mut seen: SeenSensors) -> Result<(), StorageError> {
-        let mut from: Option<Cursor> = None;
+        let mut cursor: Option<Cursor> = None;
         loop {
-            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), PART_SENSORS).await?;
+            let part = self.store.walk_sensors(&self.report.name, cursor.as_ref(), PART_SENSORS).await?;
             for kept in part.found {
                 self.report.sensors += 1;
                 let seen = seen.take(&kept.key);
                 self.repair_and_add(seen.as_ref(), check_sensor(&kept, seen.as_ref())).await?;
             }
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 break;
             }
         }

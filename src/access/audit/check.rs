@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::trail::{Head, Link, chained, files, head_path, lines, parse, read_head};
+use super::trail::{Head, Link, chain_hash, files, head_path, lines, parse, read_head};
 
 /// Maximum number of faults that are described.
 const FAULTS_MAX: usize = 20;
@@ -58,16 +58,16 @@ fn report(path: &Path, head: Option<&Head>) -> io::Result<TrailReport> {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (index, line) in lines(&file)?.enumerate() {
             let line = line?;
-            let place = format!("{name}, line {}", index + 1);
+            let location = format!("{name}, line {}", index + 1);
             match parse(&line) {
                 Some((link, body)) => {
-                    check_record(&mut report, head, before.as_ref(), &link, &body, &place);
+                    check_record(&mut report, head, before.as_ref(), &link, &body, &location);
                     report.records += 1;
                     before = Some(link);
                 }
                 // The end of a file that ends with a line feed.
                 None if line.is_empty() => {}
-                None => report.note(format!("{place}: not a record: it was cut by a crash, or changed")),
+                None => report.note(format!("{location}: not a record: it was cut by a crash, or changed")),
             }
         }
     }
@@ -90,7 +90,7 @@ fn check_record(
     before: Option<&Link>,
     link: &Link,
     body: &str,
-    place: &str,
+    location: &str,
 ) {
     let number = link.number;
     let expected = match before {
@@ -98,13 +98,13 @@ fn check_record(
         None => head.map_or(number, |head| head.first),
     };
     if number > expected {
-        report.note(format!("{place}: the records {expected} to {} are missing before it", number - 1));
+        report.note(format!("{location}: the records {expected} to {} are missing before it", number - 1));
     } else if number < expected {
-        report.note(format!("{place}: record {number} is in the place of record {expected}"));
+        report.note(format!("{location}: record {number} is in the place of record {expected}"));
     } else if before.is_some() || number == 1 {
         let known = before.map_or("", |before| &before.chain);
-        if chained(known, body) != link.chain {
-            report.note(format!("{place}: record {number}, or the one before it, was changed"));
+        if chain_hash(known, body) != link.chain {
+            report.note(format!("{location}: record {number}, or the one before it, was changed"));
         }
     }
 }

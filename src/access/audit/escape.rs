@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Returns the text with escapes. In valid JSON, such characters occur only within strings, where escapes are allowed.
 #[must_use]
-pub fn escaped(json: &str) -> String {
+pub fn escape_control_characters(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
         if is_control_or_invisible(character) {
@@ -38,7 +38,7 @@ mod tests {
     fn escapes_are_decoded_to_the_same_characters() {
         let evil = "a\u{9b}2J\u{7f}\u{85}\u{202e}\u{2066}\u{200b}\u{2028}\u{feff}\u{e0041}\u{1b}[2Jé😀";
         let json = serde_json::to_string(evil).unwrap();
-        let shown = escaped(&json);
+        let shown = escape_control_characters(&json);
         assert!(!shown.chars().any(is_control_or_invisible), "{shown:?}");
         assert!(shown.contains('é') && shown.contains('😀'), "{shown}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), evil);

@@ -74,8 +74,8 @@ pub enum Event<'a> {
     },
     /// Data was created or deleted, or an attempt of a permitted client has failed.
     Change {
-        #[serde(serialize_with = "name_of_token")]
-        by: &'a Caller,
+        #[serde(rename = "by", serialize_with = "serialize_token_name")]
+        caller: &'a Caller,
         address: Option<IpAddr>,
         /// The statement as parsed, not as sent.
         statement: String,
@@ -85,8 +85,8 @@ pub enum Event<'a> {
     },
 }
 
-fn name_of_token<S: Serializer>(by: &Caller, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(by.name())
+fn serialize_token_name<S: Serializer>(caller: &Caller, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(caller.name())
 }
 
 /// The two logs of the audit trail.
@@ -95,12 +95,12 @@ pub struct Audit {
     admin: Trail,
     others: Trail,
     /// Refusals by reason. The number of reasons is fixed.
-    refused: Mutex<HashMap<&'static str, Refused>>,
+    refused: Mutex<HashMap<&'static str, RefusalCounts>>,
 }
 
 /// The refusals of one reason in the present minute.
 #[derive(Debug)]
-struct Refused {
+struct RefusalCounts {
     since: Instant,
     written: u32,
     suppressed: u64,
@@ -123,7 +123,7 @@ impl Audit {
     pub fn note(&self, event: &Event<'_>) {
         let trail = match event {
             Event::Token { .. } => &self.admin,
-            Event::Change { by: by @ Caller::Holder(_), .. } if by.is_admin() => &self.admin,
+            Event::Change { caller: caller @ Caller::Holder(_), .. } if caller.is_admin() => &self.admin,
             _ => &self.others,
         };
         if let Err(error) = trail.append(event) {
@@ -139,7 +139,7 @@ impl Audit {
         };
         let suppressed = {
             let mut refused = self.refused.lock();
-            let refused = refused.entry(reason).or_insert(Refused { since: now, written: 0, suppressed: 0 });
+            let refused = refused.entry(reason).or_insert(RefusalCounts { since: now, written: 0, suppressed: 0 });
             if now.saturating_duration_since(refused.since) >= MINUTE {
                 refused.since = now;
                 refused.written = 0;
@@ -219,8 +219,8 @@ mod tests {
         audit.note(&change(&holder("db_*"), database));
     }
 
-    fn change<'a>(by: &'a Caller, database: &'a str) -> Event<'a> {
-        Event::Change { by, address: None, statement: cut(database), database, outcome: "done".to_owned() }
+    fn change<'a>(caller: &'a Caller, database: &'a str) -> Event<'a> {
+        Event::Change { caller, address: None, statement: cut(database), database, outcome: "done".to_owned() }
     }
 
     #[test]

@@ -26,11 +26,11 @@ impl OsUser {
         let uid = fs::metadata("/proc/self").ok().map(|meta| meta.uid());
         let login = fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
         let login = login.filter(|login| *login != NO_LOGIN && Some(*login) != uid);
-        Self { user: uid.map(name_of), login: login.map(name_of) }
+        Self { user: uid.map(user_name), login: login.map(user_name) }
     }
 }
 
-fn name_of(uid: u32) -> String {
+fn user_name(uid: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = users.lines().find_map(|line| {
         let mut fields = line.split(':');

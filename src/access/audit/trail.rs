@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::secret::hex;
-use super::escape::escaped;
+use super::escape::escape_control_characters;
 
 /// Readable and writable by the owner only.
 const MODE: u32 = 0o600;
@@ -32,7 +32,7 @@ pub struct Trail {
     /// The size above which the file is rotated.
     file_bytes: u64,
     /// Sync each record to disk before [`Trail::append`] returns.
-    synced: bool,
+    is_synced: bool,
 }
 
 /// The state of the chain, as stored in the file `.head`.
@@ -55,7 +55,7 @@ pub struct Link {
 
 /// A record without its hash.
 #[derive(Serialize)]
-struct Numbered<'a, T> {
+struct NumberedRecord<'a, T> {
     n: u64,
     time: String,
     #[serde(flatten)]
@@ -65,8 +65,8 @@ struct Numbered<'a, T> {
 impl Trail {
     /// Returns a trail at `path`, whose files take about `max_bytes` in total. The first record creates the file.
     #[must_use]
-    pub fn new(path: PathBuf, max_bytes: u64, synced: bool) -> Self {
-        Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), synced }
+    pub fn new(path: PathBuf, max_bytes: u64, is_synced: bool) -> Self {
+        Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), is_synced }
     }
 
     /// Appends a record.
@@ -88,14 +88,14 @@ impl Trail {
         }
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(MODE).open(&self.path)?;
         let number = head.last + 1;
-        let record = Numbered { n: number, time: jiff::Timestamp::now().to_string(), event };
-        let body = escaped(&serde_json::to_string(&record)?);
-        let chain = chained(&head.chain, &body);
+        let record = NumberedRecord { n: number, time: jiff::Timestamp::now().to_string(), event };
+        let body = escape_control_characters(&serde_json::to_string(&record)?);
+        let chain = chain_hash(&head.chain, &body);
         let open = body.strip_suffix('}').unwrap_or(&body);
         // A crash may have cut the last line. Start a new one, so that the record does not continue it.
         let gap = if is_at_line_start(&mut file)? { "" } else { "\n" };
         file.write_all(format!("{gap}{open}{CHAIN}{chain}\"}}\n").as_bytes())?;
-        if self.synced {
+        if self.is_synced {
             file.sync_data()?;
         }
         write_head(&mut head_file, &Head { last: number, chain, ..head })
@@ -205,10 +205,10 @@ pub fn parse(line: &str) -> Option<(Link, String)> {
     Some((Link { number, chain: chain.to_owned() }, body))
 }
 
-/// Returns the hash of a record after the one with the hash `before`.
+/// Returns the hash of a record after the one with the hash `previous`.
 #[must_use]
-pub fn chained(before: &str, body: &str) -> String {
-    hex(&Sha256::new().chain_update(before).chain_update(body).finalize())
+pub fn chain_hash(previous: &str, body: &str) -> String {
+    hex(&Sha256::new().chain_update(previous).chain_update(body).finalize())
 }
 
 fn last_link(path: &Path) -> io::Result<Option<Link>> {

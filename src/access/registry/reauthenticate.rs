@@ -70,7 +70,7 @@ mod tests {
     async fn a_running_request_is_bound_to_its_certificate_and_its_token() {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::own(folder.path());
-        let registry = TokenRegistry::of_file(file.clone(), Mode::Always);
+        let registry = TokenRegistry::from_file(file.clone(), Mode::Always);
         let (first, text) = bound_token(100, "dns:old", 1);
         assert!(file.put(&first, None).await.unwrap());
         registry.load().await.unwrap();
@@ -86,7 +86,7 @@ mod tests {
             callers.map(|caller| caller.map(|caller| caller.name().to_owned()))
         };
         assert_eq!(again(300), [Ok("gw".to_owned()), Ok("gw".to_owned())]);
-        let last_use = registry.list()[0].1;
+        let last_use = registry.list()[0].last_use;
         assert_eq!(last_use, Some(200), "a running request is not a new use");
         // Bind the token to another certificate. The secret stays.
         let rebound = Token { certificates: vec!["dns:new".to_owned()], rev: 2, ..first.clone() };

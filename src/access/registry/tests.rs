@@ -22,7 +22,7 @@ fn token(name: &str) -> (Token, String) {
 async fn a_token_is_valid_from_its_creation_to_its_revocation() {
     let folder = tempfile::tempdir().unwrap();
     let file = TokenFile::own(folder.path());
-    let registry = TokenRegistry::of_file(file.clone(), Mode::OnceThereIsAToken);
+    let registry = TokenRegistry::from_file(file.clone(), Mode::OnceThereIsAToken);
     registry.load().await.unwrap();
     assert!(matches!(registry.caller(Some("anything"), &[], 0), Ok(Caller::Anybody)));
     let (mut one, text) = token("one");
@@ -62,7 +62,7 @@ async fn all_requests_are_denied_until_tokens_are_read() {
     for mode in [Mode::OnceThereIsAToken, Mode::Always] {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::own(folder.path());
-        let registry = TokenRegistry::of_file(file, mode);
+        let registry = TokenRegistry::from_file(file, mode);
         assert_eq!(registry.caller(None, &[], 0).unwrap_err(), Denied::Unavailable);
         assert!(registry.is_enforced());
         registry.load().await.unwrap();
@@ -102,7 +102,7 @@ async fn outdated_tokens_are_not_valid() {
     let hour = Duration::from_secs(3600);
     let open = || {
         let cache = TokenFile::cache(folder.path());
-        TokenRegistry::of_store(store.clone(), cache, Mode::OnceThereIsAToken, hour)
+        TokenRegistry::from_store(store.clone(), cache, Mode::OnceThereIsAToken, hour)
     };
     let registry = open();
     registry.load().await.unwrap();
@@ -131,7 +131,7 @@ async fn the_maximum_lifetime_applies_to_all_tokens() {
     for token in [&one, &two] {
         file.put(token, None).await.unwrap();
     }
-    let registry = TokenRegistry::of_file(file, Mode::Always).limit_lifetime(Some(50));
+    let registry = TokenRegistry::from_file(file, Mode::Always).limit_lifetime(Some(50));
     registry.load().await.unwrap();
     let ok = |text: &str, now| registry.caller(Some(text), &[], now).is_ok();
     assert!(ok(&text_one, 149) && ok(&text_two, 119));
@@ -151,7 +151,7 @@ async fn uses_are_stored_at_most_once_a_minute() {
     let (one, text) = token("one");
     file.put(&one, None).await.unwrap();
     file.put(&token("two").0, None).await.unwrap();
-    let registry = TokenRegistry::of_file(file.clone(), Mode::Always);
+    let registry = TokenRegistry::from_file(file.clone(), Mode::Always);
     registry.load().await.unwrap();
     registry.store_uses(1000).await.unwrap();
     assert!(file.uses().await.unwrap().is_empty(), "no token was used");
@@ -162,11 +162,11 @@ async fn uses_are_stored_at_most_once_a_minute() {
         let uses = file.uses().await.unwrap();
         assert_eq!(uses, HashMap::from([("one".to_owned(), expected)]), "{used}");
     }
-    let later = TokenRegistry::of_file(file, Mode::Always);
+    let later = TokenRegistry::from_file(file, Mode::Always);
     later.load().await.unwrap();
     later.read_uses().await.unwrap();
     assert_eq!(later.terms(1100).unused, 1000, "two was never used");
-    assert_eq!(later.known().by_name["one"].last_use.last(), Some(1050));
+    assert_eq!(later.known_tokens().by_name["one"].last_use.last(), Some(1050));
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn tokens_and_secrets_expire() {
     one.secrets.push(newer);
     one.expires = Some(80);
     file.put(&one, None).await.unwrap();
-    let registry = TokenRegistry::of_file(file, Mode::Always);
+    let registry = TokenRegistry::from_file(file, Mode::Always);
     assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Unavailable);
     registry.load().await.unwrap();
     assert!(registry.caller(Some(&old), &[], 49).is_ok() && registry.caller(Some(&text), &[], 79).is_ok());

@@ -24,7 +24,7 @@ async fn filled(store: &MergedView, hours: i64, readings: i64) -> (Arc<Sensor>, 
     let set: Readings = (0..hours * readings).map(reading).collect();
     let mut fill = Fill::begin(store, "d", options).await.expect("a database");
     let document = Arc::new(SensorDocument::new(sensor.clone()));
-    let part = Part { document, readings: set.clone(), within: None };
+    let part = Part { document, readings: set.clone(), times: None };
     fill.write(Piece::Readings(part)).await.expect("taken");
     fill.finish().await.expect("written");
     (sensor, set)
@@ -62,7 +62,7 @@ async fn readings_and_summaries_of_one_part_are_never_both_given() {
             pieces += 1;
             most = most.max(piece.readings().expect("readings").readings.len());
         }
-        assert_eq!(whole, SetDigest::of(&sensor.key, &readings));
+        assert_eq!(whole, SetDigest::from_readings(&sensor.key, &readings));
         assert!(pieces > 1 && most < readings.len(), "{hours}: {pieces} pieces");
         let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
         let first = parts.next().await.expect("read").expect("a piece");
@@ -78,7 +78,7 @@ async fn readings_and_summaries_of_one_part_are_never_both_given() {
         assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
         let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
         let piece = again.next().await.expect("read").expect("a piece");
-        assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::from_readings(&readings)));
+        assert_eq!(piece.digest(), SetDigest::from_expired(&sensor.key, &ExpiredDay::of(&readings)));
         assert!(again.next().await.expect("read").is_none());
     }
 }

@@ -77,7 +77,7 @@ impl Dispatch {
     }
 
     /// Dispatches a request that has just become durable, or leaves it to the replay. Called in WAL order.
-    pub fn logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
+    pub fn dispatch_logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
         faults::point("before_dispatch");
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
         // If a sensor was deleted during admission, the replay looks it up again.
@@ -116,7 +116,7 @@ impl Dispatch {
     fn send_meta(&self, guards: &RequestGuards, database: &Arc<Database>, changes: Vec<KnownChange>) {
         let mut by_shard: Vec<Vec<(Arc<KnownSensor>, Meta)>> = vec![Vec::new(); self.shards.len()];
         for (known, change) in changes {
-            let change = change.at(guards.pending_ack.sequence());
+            let change = change.to_meta(guards.pending_ack.sequence());
             self.catalog.note_meta(database, &known, &change);
             by_shard[known.shard].push((known, change));
         }
@@ -164,7 +164,7 @@ impl Dispatch {
 
     fn send_deletion(&self, guards: RequestGuards, deletion: Deletion, targets: DeletedSensors) {
         let mark = match &deletion.scope {
-            Scope::Cells { before, .. } => self.marks.get(*before),
+            Scope::Cells { mark, .. } => self.marks.get(*mark),
             _ => None,
         };
         let pending = Arc::new(PendingDeletion::new(deletion, targets, guards, mark));
@@ -205,8 +205,8 @@ impl Replay {
     /// record may overtake it. The WAL still accepts records.
     pub async fn run(self) {
         loop {
-            let from = self.dispatch.positions.wait_until_behind().await;
-            if let Err(error) = self.catch_up(from).await {
+            let start = self.dispatch.positions.wait_until_behind().await;
+            if let Err(error) = self.catch_up(start).await {
                 tracing::error!(%error, "replay stopped at an unreadable WAL record; all records from it on stay in the WAL; start the version that wrote it, or a newer one");
                 self.dispatch.positions.block(error.to_string());
                 return;
@@ -214,10 +214,10 @@ impl Replay {
         }
     }
 
-    /// Dispatches the records from `from` on, until the shards have everything that is logged.
-    async fn catch_up(&self, from: Sequence) -> Result<(), RecordError> {
+    /// Dispatches the records from `start` on, until the shards have everything that is logged.
+    async fn catch_up(&self, start: Sequence) -> Result<(), RecordError> {
         let started = std::time::Instant::now();
-        let mut reader = self.log.reader(from);
+        let mut reader = self.log.reader(start);
         let mut records = 0;
         let mut bytes = 0;
         loop {

@@ -49,7 +49,7 @@ impl DirectRules {
 struct DayBuckets {
     /// The number of readings.
     readings: usize,
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
 /// Marks the buckets whose readings become chunks. The readings of the day must be enough, all of them newer than the
@@ -62,20 +62,20 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     let floor = context.registry_view.view().floor;
     let is_over = |hour: Hour| Day::from_hour(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
     let mut days: HashMap<(u32, Day), DayBuckets> = HashMap::new();
-    for (place, run) in runs.iter().enumerate() {
+    for (index, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
         let fits = cells <= CHUNK_CELLS_MAX && run.load.bytes <= CHUNK_BYTES_MAX;
         let merges_all = || !context.may_have_expired(run) && run.fates(context).merges_all();
         if is_over(run.id.hour) && run.load.first > floor && fits && merges_all() {
             let day = days.entry((run.known.id, Day::from_hour(run.id.hour))).or_default();
             day.readings += run.load.rows.len();
-            day.places.push(place);
+            day.indices.push(index);
         }
     }
-    let is_enough = |day: &DayBuckets| day.readings >= rules.min || day.places.len() >= HOURS_MIN;
+    let is_enough = |day: &DayBuckets| day.readings >= rules.min || day.indices.len() >= HOURS_MIN;
     let chosen = days.into_values().filter(is_enough);
-    for place in chosen.flat_map(|day| day.places) {
-        let run = &mut runs[place];
+    for index in chosen.flat_map(|day| day.indices) {
+        let run = &mut runs[index];
         // Drop the cached bucket, which will not have all stored readings of the hour.
         run.bucket = Bucket::default();
         run.in_chunk = Some((i64::MAX, i64::MIN));
@@ -83,10 +83,10 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     }
 }
 
-/// A chunk with the places of the buckets whose readings it has.
+/// A chunk with the indices of the buckets whose readings it has.
 struct Chunk {
     id: DayId,
-    places: Vec<usize>,
+    indices: Vec<usize>,
     readings: Readings,
     /// The `rev` of the stored chunk of this name; 0 if there is none.
     rev: u64,
@@ -115,23 +115,23 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
         let mut again = Vec::new();
         for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
             match outcome {
-                WriteOutcome::Applied => {}
-                WriteOutcome::Conflict => again.push(chunk),
-                WriteOutcome::Failed(error) => fail(runs, &chunk.places, &error),
+                Written::Yes => {}
+                Written::Conflict => again.push(chunk),
+                Written::Failed(error) => fail(runs, &chunk.indices, &error),
             }
         }
         left = merge_stored(context, database, runs, again).await;
     }
     for chunk in left {
-        fail(runs, &chunk.places, &StorageError::Contended(chunk.id.sensor.key.to_string()));
+        fail(runs, &chunk.indices, &StorageError::Contended(chunk.id.sensor.key.to_string()));
     }
 }
 
 /// Fails the buckets of a chunk. If the store rejects the chunk itself, its readings become hour pages.
-fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
+fn fail(runs: &mut [BucketFlush], indices: &[usize], error: &StorageError) {
     let is_of_chunk = matches!(error, StorageError::Refused { .. } | StorageError::Failing { .. });
-    for place in places {
-        let run = &mut runs[*place];
+    for index in indices {
+        let run = &mut runs[*index];
         if is_of_chunk {
             run.in_chunk = None;
             run.state = BucketFlushState::Stale;
@@ -166,7 +166,7 @@ async fn merge_stored(
             chunks.into_iter().zip(stored).map(with).collect()
         }
         Err(error) => {
-            chunks.iter().for_each(|chunk| fail(runs, &chunk.places, &error));
+            chunks.iter().for_each(|chunk| fail(runs, &chunk.indices, &error));
             Vec::new()
         }
     }
@@ -175,12 +175,12 @@ async fn merge_stored(
 /// Makes chunks of the chosen buckets, by sensor and day.
 fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     let is_chosen = |run: &BucketFlush| run.in_chunk.is_some() && run.state == BucketFlushState::Merged;
-    let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
-    places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
+    let mut indices: Vec<usize> = (0..runs.len()).filter(|index| is_chosen(&runs[*index])).collect();
+    indices.sort_by_key(|index| (runs[*index].known.id, runs[*index].id.hour));
     let mut chunks: Vec<Chunk> = Vec::new();
-    let mut room = UnpackedRows::default();
-    for place in places {
-        let run = &mut runs[place];
+    let mut room = Unpacked::default();
+    for index in indices {
+        let run = &mut runs[index];
         let (readings, applied) = stamped_readings(run, &mut room);
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
         run.in_chunk = Some((*first, *last));
@@ -194,12 +194,12 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
         match chunks.last_mut().filter(is_same) {
             Some(chunk) => {
                 chunk.readings.merge_set(&readings);
-                chunk.places.push(place);
+                chunk.indices.push(index);
             }
             None => {
                 let hour = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();
                 let id = DayId { sensor: run.id.sensor.clone(), day, part: DayPart::Chunk { stamp: 0, hour } };
-                chunks.push(Chunk { id, places: vec![place], readings, rev: 0 });
+                chunks.push(Chunk { id, indices: vec![index], readings, rev: 0 });
             }
         }
     }

@@ -72,14 +72,14 @@ pub struct MetadataLetter {
 
 /// The numbers of dead letters that were not resent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outstanding {
+pub struct OutstandingLetters {
     /// The number of readings by database.
     pub by_database: BTreeMap<String, u64>,
     /// The number of metadata changes.
     pub metadata: u64,
 }
 
-impl Outstanding {
+impl OutstandingLetters {
     /// Returns the number of readings of all databases.
     #[must_use]
     pub fn readings(&self) -> u64 {
@@ -88,7 +88,7 @@ impl Outstanding {
 
     /// Describes the number of readings of each database.
     #[must_use]
-    pub fn described(&self) -> String {
+    pub fn describe(&self) -> String {
         let describe = |(database, readings): (&String, &u64)| format!("{readings} readings of database {database:?}");
         let parts: Vec<String> = self.by_database.iter().map(describe).collect();
         parts.join(", ")
@@ -103,7 +103,7 @@ struct Shared {
     folder: PathBuf,
     file: Mutex<SideFile<DeadLetter>>,
     /// The last count, with the version of the file.
-    counted: Mutex<Option<(FileVersion, Outstanding)>>,
+    counted: Mutex<Option<(FileVersion, OutstandingLetters)>>,
 }
 
 /// The side file of dead letters, created on first use. Several processes may use it.
@@ -118,7 +118,7 @@ impl DeadLetters {
         Self(Arc::new(Shared { folder, file, counted: Mutex::default() }))
     }
 
-    /// Durably appends the readings of a bucket whose places in time order are `wanted`.
+    /// Durably appends the readings of a bucket whose indices in time order are `wanted`.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -134,7 +134,7 @@ impl DeadLetters {
         let mut rows = UnpackedRows::default();
         rows.unpack_in_time_order([&*load.rows]);
         let mut readings = 0;
-        for (_, row) in rows.rows(names).enumerate().filter(|(place, _)| wanted(*place)) {
+        for (_, row) in rows.rows(names).enumerate().filter(|(index, _)| wanted(*index)) {
             readings += 1;
             let fields = row.cells.iter().map(|(field, value)| (&*row.names[usize::from(*field)], value));
             write_line(&mut lines, &load.known.sensor.key, fields, row.time);
@@ -189,18 +189,18 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn outstanding(&self) -> io::Result<Outstanding> {
+    pub async fn outstanding(&self) -> io::Result<OutstandingLetters> {
         self.in_background(Self::count).await
     }
 
-    fn count(&self) -> io::Result<Outstanding> {
+    fn count(&self) -> io::Result<OutstandingLetters> {
         let mut counted = self.0.counted.lock();
         let version: FileVersion =
             self.0.file.lock().segments()?.iter().map(|segment| (segment.first_id, segment.bytes)).collect();
         if let Some((_, outstanding)) = counted.as_ref().filter(|(before, _)| *before == version) {
             return Ok(outstanding.clone());
         }
-        let mut outstanding = Outstanding::default();
+        let mut outstanding = OutstandingLetters::default();
         self.read(0, |_, letter| {
             match letter {
                 DeadLetter::Readings(letter) => {
@@ -251,7 +251,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(&self, after: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
+    pub fn read(&self, after_id: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
         let file = self.0.file.lock();
         let mut done: HashSet<u64> = HashSet::new();
         let damaged = file.read(0, |_, _, letter| {
@@ -260,7 +260,7 @@ impl DeadLetters {
             }
             ControlFlow::Continue(())
         })?;
-        file.read(after, |_, id, letter| match letter {
+        file.read(after_id, |_, id, letter| match letter {
             DeadLetter::Done(_) => ControlFlow::Continue(()),
             _ if done.contains(&id) => ControlFlow::Continue(()),
             letter => take(id, letter),
@@ -281,7 +281,7 @@ impl DeadLetters {
     /// # Errors
     /// If the file cannot be read or removed.
     pub fn remove_done(&self) -> io::Result<()> {
-        let _locked = self.locked()?;
+        let _locked = self.lock_file()?;
         let mut is_left = false;
         let damaged = self.read(0, |_, _| {
             is_left = true;
@@ -304,14 +304,14 @@ impl DeadLetters {
     }
 
     fn write(&self, letter: &DeadLetter) -> io::Result<()> {
-        let _locked = self.locked()?;
+        let _locked = self.lock_file()?;
         let mut file = self.0.file.lock();
         file.append(std::slice::from_ref(letter))?;
         file.sync()
     }
 
     /// Locks out other processes, so that none removes the file while another one appends.
-    fn locked(&self) -> io::Result<File> {
+    fn lock_file(&self) -> io::Result<File> {
         let file = self.open("lock")?;
         file.lock()?;
         Ok(file)

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, Outdated};
+use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, StoredUpdates};
 use super::task::BucketFlush;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::PackedRows;
@@ -169,7 +169,7 @@ impl SensorDocumentWriter {
         if run.known.fields().is_unsaved() {
             documents.wanted.insert(run.known.id);
         }
-        if run.changed() && pages.len() > 1 {
+        if run.has_changes() && pages.len() > 1 {
             change.note_outlier(run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX));
             if run.pages_before < 2 && !is_failing {
                 documents.urgent.insert(run.known.id);
@@ -244,13 +244,13 @@ impl SensorDocumentWriter {
     }
 
     /// Returns the stored state of a sensor that its document lacks, if any.
-    pub fn outdated(
+    pub fn find_outdated(
         &self,
         database: &Database,
         known: &Arc<KnownSensor>,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> Option<Outdated> {
+    ) -> Option<StoredUpdates> {
         let (_, documents) = self.databases.get(&database.number)?;
         let failing = || documents.failing.get(&known.id).map(|failing| &failing.change);
         let later = documents.changes.get(&known.id).or_else(failing);
@@ -276,13 +276,13 @@ impl SensorDocumentWriter {
         change.retain(|stamp| !registry.is_stored(stamp));
         let changes = both.iter().flatten().map(|noted| noted.meta_guards.len()).sum();
         let meta = MetaUpdate { change, changes, before, floor: registry.view().floor };
-        Some(Outdated { known, seen, hours, outlier, meta })
+        Some(StoredUpdates { known, seen, hours, outlier, meta })
     }
 
     /// Starts a round of all documents that lag behind, in every database without a round.
     pub fn begin_round(&mut self, now: Instant) {
         for (_, documents) in self.databases.values_mut() {
-            if documents.put_off.is_some_and(|until| until <= now) {
+            if documents.put_off.is_some_and(|retry_time| retry_time <= now) {
                 documents.put_off = None;
             }
             documents.retry_failing(now, |_| true);
@@ -301,7 +301,7 @@ impl SensorDocumentWriter {
             if doubts == documents.doubts && documents.wanted.is_empty() {
                 continue;
             }
-            let is_put_off = documents.put_off.is_some_and(|until| now < until);
+            let is_put_off = documents.put_off.is_some_and(|retry_time| now < retry_time);
             if is_put_off || !documents.round.is_empty() || !documents.under_way.is_empty() {
                 continue;
             }
@@ -320,7 +320,7 @@ impl SensorDocumentWriter {
         cache: &BucketCache,
         registry: &RegistryView,
         can_write: impl Fn(&Database) -> bool,
-    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+    ) -> Option<(Arc<Database>, Vec<StoredUpdates>)> {
         let mut next = None;
         for (database, documents) in self.databases.values_mut() {
             let is_ready = documents.under_way.is_empty() && documents.put_off.is_none();
@@ -347,7 +347,7 @@ impl SensorDocumentWriter {
         database: &Database,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+    ) -> Option<(Arc<Database>, Vec<StoredUpdates>)> {
         let (database, documents) = self.databases.get_mut(&database.number)?;
         if documents.urgent.is_empty() || !documents.under_way.is_empty() {
             return None;
@@ -365,11 +365,11 @@ impl SensorDocumentWriter {
         database: Arc<Database>,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> (Arc<Database>, Vec<Outdated>) {
+    ) -> (Arc<Database>, Vec<StoredUpdates>) {
         let (_, documents) = &self.databases[&database.number];
         let changes = documents.under_way.values();
-        let mut outdated: Vec<Outdated> =
-            changes.filter_map(|change| self.outdated(&database, &change.known, cache, registry)).collect();
+        let mut outdated: Vec<StoredUpdates> =
+            changes.filter_map(|change| self.find_outdated(&database, &change.known, cache, registry)).collect();
         outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
         (database, outdated)
     }

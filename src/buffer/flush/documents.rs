@@ -35,7 +35,7 @@ pub struct Documents<'a> {
 
 /// The stored state of a sensor that its document lacks.
 #[derive(Debug)]
-pub struct Outdated {
+pub struct StoredUpdates {
     pub known: Arc<KnownSensor>,
     /// The times of the first and the last reading stored since the document was written.
     pub seen: Option<(i64, i64)>,
@@ -82,15 +82,15 @@ impl MetaUpdate {
 
 /// The state of a sensor that its document lacks.
 #[derive(Debug)]
-pub struct Latest {
+pub struct SensorUpdates {
     /// The stored part.
-    pub outdated: Option<Outdated>,
+    pub outdated: Option<StoredUpdates>,
     /// Unflushed readings, in order of hours.
     pub unflushed: Vec<UnflushedHour>,
 }
 
 /// A document with the stored state that it lacks.
-pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
+pub type Document<'a> = (Option<&'a StoredUpdates>, SensorDocument);
 
 /// The outcome of writing documents.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ impl Documents<'_> {
         Ok(())
     }
 
-    fn update(self, document: &mut SensorDocument, outdated: &Outdated, tail: BTreeMap<i64, Reading>, now: i64) {
+    fn update(self, document: &mut SensorDocument, outdated: &StoredUpdates, tail: BTreeMap<i64, Reading>, now: i64) {
         add_fields(document, &outdated.known);
         outdated.meta.apply(&mut document.meta);
         self.add_readings(document, outdated.seen, tail.into_values());
@@ -171,7 +171,7 @@ impl Documents<'_> {
         self,
         sensors: &[Arc<KnownSensor>],
         mut documents: Vec<SensorDocument>,
-        latest: Vec<Latest>,
+        latest: Vec<SensorUpdates>,
     ) -> Result<Vec<SensorDocument>, StorageError> {
         self.reread(sensors, &mut documents).await?;
         let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
@@ -192,7 +192,7 @@ impl Documents<'_> {
     }
 
     /// Updates and writes the documents of sensors.
-    pub async fn write(self, outdated: &[Outdated]) -> DocumentsOutcome {
+    pub async fn write(self, outdated: &[StoredUpdates]) -> DocumentsOutcome {
         faults::point("before_sensors");
         faults::halt_at("writing_documents").await;
         let mut outcome = DocumentsOutcome::default();
@@ -209,8 +209,8 @@ impl Documents<'_> {
         outcome
     }
 
-    async fn write_chunk(self, chunk: &[Outdated], outcome: &mut DocumentsOutcome) -> Result<(), StorageError> {
-        let mut open: Vec<&Outdated> = chunk.iter().collect();
+    async fn write_chunk(self, chunk: &[StoredUpdates], outcome: &mut DocumentsOutcome) -> Result<(), StorageError> {
+        let mut open: Vec<&StoredUpdates> = chunk.iter().collect();
         for _ in 0..ATTEMPTS_MAX {
             open = self.try_to_write(open, outcome).await?;
             if open.is_empty() {
@@ -223,9 +223,9 @@ impl Documents<'_> {
     /// Reads, updates and writes documents. Returns those that others changed meanwhile.
     async fn try_to_write<'a>(
         self,
-        open: Vec<&'a Outdated>,
+        open: Vec<&'a StoredUpdates>,
         outcome: &mut DocumentsOutcome,
-    ) -> Result<Vec<&'a Outdated>, StorageError> {
+    ) -> Result<Vec<&'a StoredUpdates>, StorageError> {
         let Self { context, database } = self;
         let mut documents = self.read(open, outcome).await?;
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
@@ -270,13 +270,13 @@ impl Documents<'_> {
 
     /// Dead-letters the metadata of documents that the store will never accept. Otherwise its record would stay, and
     /// the WAL could never be truncated. Other failures may be temporary.
-    async fn give_up_refused_meta(self, outdated: &[Outdated], outcome: &mut DocumentsOutcome) {
+    async fn give_up_refused_meta(self, outdated: &[StoredUpdates], outcome: &mut DocumentsOutcome) {
         let Self { context, database } = self;
         for (id, error) in &outcome.failed {
             if !matches!(error, StorageError::Refused { .. }) {
                 continue;
             }
-            let is_refused = |outdated: &&Outdated| outdated.known.id == *id && !outdated.meta.change.is_empty();
+            let is_refused = |outdated: &&StoredUpdates| outdated.known.id == *id && !outdated.meta.change.is_empty();
             let Some(refused) = outdated.iter().find(is_refused) else { continue };
             let sensor = &refused.known.sensor.key;
             match context.dead_letters.keep_meta(database, sensor, &refused.meta.change, error).await {
@@ -291,7 +291,7 @@ impl Documents<'_> {
     /// Reads the documents of sensors, and creates missing ones.
     async fn read<'a>(
         self,
-        open: Vec<&'a Outdated>,
+        open: Vec<&'a StoredUpdates>,
         outcome: &mut DocumentsOutcome,
     ) -> Result<Vec<Document<'a>>, StorageError> {
         let Self { context, database } = self;

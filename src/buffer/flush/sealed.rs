@@ -27,13 +27,13 @@ impl FlushContext {
     /// Returns true if readings of the hour may have expired while their summaries stay. An instance may have accepted
     /// readings of the hour before it knew that.
     pub(crate) fn may_have_expired(&self, run: &BucketFlush) -> bool {
-        let from = self.settings.now().readings_start(&run.load.database.name, now_ns());
-        from.is_some_and(|from| run.id.hour.start_ns() < from)
+        let readable_from = self.settings.now().readings_from(&run.load.database.name, now_ns());
+        readable_from.is_some_and(|readable_from| run.id.hour.start_ns() < readable_from)
     }
 
     /// Reads a bucket's hour in the sealed day. Call this after the pages are read, because parts are written before
     /// their pages are removed.
-    pub(crate) async fn sealed(
+    pub(crate) async fn read_sealed_hour(
         &self,
         database: &Database,
         run: &BucketFlush,

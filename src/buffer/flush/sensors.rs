@@ -31,7 +31,7 @@ impl Documents<'_> {
     /// of failed documents by sensor id.
     pub async fn store_before_pages(self, sensors: Vec<Arc<KnownSensor>>) -> HashMap<u32, StorageError> {
         // Most sensors are new. Insert their documents without a read, and read only those that exist already.
-        let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().stored);
+        let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().is_stored);
         let mut failed = HashMap::new();
         let inserts = unseen.iter().map(|known| (known.clone(), SensorDocument::new(known.sensor.clone()))).collect();
         let mut open = self.store_fields(inserts, &mut failed).await;

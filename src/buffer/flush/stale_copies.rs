@@ -104,7 +104,7 @@ impl StaleCopies {
 
     /// Notes that the copies that [`StaleCopies::next`] returned at `began` are refreshed. Returns the number of
     /// sensors whose copies are all refreshed. Sensors whose metadata changed since `began` are refreshed again.
-    pub fn refreshed(&self, next: &NextCopies, began: Instant) -> u64 {
+    pub fn note_refreshed(&self, next: &NextCopies, began: Instant) -> u64 {
         let mut state = self.0.lock();
         let mut done = 0;
         let Some(sensors) = state.stale.get_mut(&next.database) else { return 0 };
@@ -138,12 +138,12 @@ mod tests {
         let now = Instant::now();
         let latest = stale.next(10, settle, now).unwrap();
         assert!(!latest.is_settled && latest.sensors.len() == 1);
-        stale.refreshed(&latest, now);
+        stale.note_refreshed(&latest, now);
         assert_eq!(stale.next(10, settle, now), None, "not settled yet");
         let later = now + settle;
         let all = stale.next(10, settle, later).unwrap();
         assert!(all.is_settled);
-        assert_eq!(stale.refreshed(&all, later), 1);
+        assert_eq!(stale.note_refreshed(&all, later), 1);
         assert_eq!(stale.next(10, settle, later), None);
         assert_eq!(stale.count(), 0);
     }
@@ -155,7 +155,7 @@ mod tests {
         let began = Instant::now();
         let all = stale.next(10, Duration::ZERO, began).unwrap();
         stale.note("d", "m,s=1");
-        stale.refreshed(&NextCopies { is_settled: true, ..all.clone() }, began - Duration::from_secs(1));
+        stale.note_refreshed(&NextCopies { is_settled: true, ..all.clone() }, began - Duration::from_secs(1));
         assert_eq!(stale.count(), 1);
         assert_eq!(stale.next(10, Duration::ZERO, Instant::now()), Some(all));
     }

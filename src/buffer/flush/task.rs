@@ -99,7 +99,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
         }
         run.merge(context, &mut room);
         // If the cached bucket is outdated, the decision to set readings aside may be wrong.
-        if run.from_cache && !run.set_aside.is_empty() {
+        if run.is_from_cache && !run.set_aside.is_empty() {
             run.state = BucketFlushState::Stale;
         }
     }
@@ -220,7 +220,7 @@ impl FlushContext {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
         let read = read_buckets_each(&self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
-            let sealed = if self.may_be_sealed(run) { self.sealed(database, run).await } else { Ok(None) };
+            let sealed = if self.may_be_sealed(run) { self.read_sealed_hour(database, run).await } else { Ok(None) };
             match bucket.and_then(|pages| Ok((pages, sealed?))) {
                 Ok((pages, sealed)) => {
                     run.sealed = sealed;
@@ -236,7 +236,7 @@ impl FlushContext {
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
         let has_set_aside = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
         for run in runs.iter_mut().filter(has_set_aside) {
-            let wanted = |place| run.set_aside.contains(&place);
+            let wanted = |index| run.set_aside.contains(&index);
             let kept = self.dead_letters.keep(database, &run.load, wanted, SET_ASIDE).await;
             if let Err(io) = kept {
                 run.state = BucketFlushState::Failed(StorageError::Failing(format!("dead letters: {io}")));

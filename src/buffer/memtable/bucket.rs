@@ -37,12 +37,12 @@ pub struct MemtableBucket {
 
 /// Finds the bucket of an hour among a sensor's buckets.
 pub(crate) fn find(buckets: &mut VecDeque<MemtableBucket>, hour: Hour) -> Option<&mut MemtableBucket> {
-    let index = place(buckets, hour).ok()?;
+    let index = find_bucket(buckets, hour).ok()?;
     Some(&mut buckets[index])
 }
 
 /// Returns the index of an hour's bucket, or as an error the index at which to insert it.
-pub(crate) fn place(buckets: &VecDeque<MemtableBucket>, hour: Hour) -> Result<usize, usize> {
+pub(crate) fn find_bucket(buckets: &VecDeque<MemtableBucket>, hour: Hour) -> Result<usize, usize> {
     // Try both ends first: new readings mostly belong to the latest hour, and flushes take the earliest. A sensor with
     // backfill may have hundreds of hours.
     match (buckets.back(), buckets.front()) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rapidhash::fast::RandomState;
 
-use super::memtable::bucket::{MemtableBucket, find, place};
+use super::memtable::bucket::{MemtableBucket, find, find_bucket};
 use super::record::batch::{BatchReading, DispatchedBatch, stored_bytes};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::PackedRows;
@@ -136,7 +136,7 @@ impl MemtableBuckets {
     }
 
     /// Returns the number of buckets whose last flush failed because of themselves.
-    pub fn failed(&self) -> usize {
+    pub fn failed_count(&self) -> usize {
         self.failed
     }
 
@@ -198,7 +198,7 @@ impl MemtableBuckets {
             dispatched.database.note_unflushed(known, true);
             VecDeque::new()
         });
-        let index = match place(buckets, hour) {
+        let index = match find_bucket(buckets, hour) {
             Ok(index) => index,
             Err(index) => {
                 buckets.insert(index, MemtableBucket::new(hour, known, &dispatched.database, sequence, now));
@@ -238,7 +238,7 @@ impl MemtableBuckets {
     /// * oldest first, buckets with records up to `due`, those older than the interval, or all if `pressed`;
     /// * buckets whose flush failed and whose delay is over;
     /// * quiet buckets of past hours.
-    pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, pressed: bool) -> Option<CacheKey> {
+    pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, is_pressed: bool) -> Option<CacheKey> {
         self.drop_taken();
         for _ in 0..self.urgent.len() {
             let key = self.urgent.pop_front()?;
@@ -248,12 +248,12 @@ impl MemtableBuckets {
                 _ => {}
             }
         }
-        let oldest = self.next_in_order(now, due, pressed);
+        let oldest = self.next_in_order(now, due, is_pressed);
         oldest.or_else(|| self.next_delayed(now)).or_else(|| self.next_quiet(now, clock_ns))
     }
 
     /// Returns the oldest due bucket that is not held back.
-    fn next_in_order(&mut self, now: Instant, due: Sequence, pressed: bool) -> Option<CacheKey> {
+    fn next_in_order(&mut self, now: Instant, due: Sequence, is_pressed: bool) -> Option<CacheKey> {
         let mut held_back = Vec::new();
         let mut found = None;
         while let Some(entry) = self.order.front().copied() {
@@ -264,7 +264,7 @@ impl MemtableBuckets {
             };
             let is_held_back = bucket.is_held_back(now);
             let is_old = now.saturating_duration_since(entry.since) >= self.rules.interval;
-            if !(pressed || entry.first <= due || is_old) {
+            if !(is_pressed || entry.first <= due || is_old) {
                 break;
             }
             self.order.pop_front();
@@ -414,12 +414,12 @@ impl MemtableBuckets {
 
     /// Returns true if a bucket has unflushed readings.
     pub fn has(&self, (id, hour): CacheKey) -> bool {
-        self.sensors.get(&id).is_some_and(|buckets| place(buckets, hour).is_ok())
+        self.sensors.get(&id).is_some_and(|buckets| find_bucket(buckets, hour).is_ok())
     }
 
     fn remove(&mut self, key: CacheKey) {
         let Some(buckets) = self.sensors.get_mut(&key.0) else { return };
-        let Ok(index) = place(buckets, key.1) else { return };
+        let Ok(index) = find_bucket(buckets, key.1) else { return };
         let Some(removed) = buckets.remove(index) else { return };
         self.buckets -= 1;
         self.failed -= usize::from(removed.failures > 0);

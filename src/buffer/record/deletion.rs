@@ -39,9 +39,9 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             statement.iter().for_each(|statement| put_text(&mut out, statement));
         }
         Scope::Mark => put_varint(&mut out, MARK),
-        Scope::Cells { sensors, before } => {
+        Scope::Cells { sensors, mark } => {
             put_varint(&mut out, CELLS);
-            put_varint(&mut out, *before);
+            put_varint(&mut out, *mark);
             put_length(&mut out, sensors.len());
             for DeletedTimes { sensor, times } in sensors {
                 put_sensor(&mut out, sensor);
@@ -67,8 +67,8 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
         let scope = match bytes.varint()? {
             MARK => Scope::Mark,
             CELLS => {
-                let before = bytes.varint()?;
-                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)? }
+                let mark = bytes.varint()?;
+                Scope::Cells { mark, sensors: bytes.list(PayloadReader::cells)? }
             }
             DATABASE => Scope::Database,
             READINGS => {
@@ -107,7 +107,7 @@ mod tests {
             Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1, statement: None };
         let times = |times: &[i64]| times.into();
         let cells = Scope::Cells {
-            before: 1 << 60,
+            mark: 1 << 60,
             sensors: vec![
                 DeletedTimes { sensor: sensor("a"), times: times(&[i64::MIN, -1, 0, 7, i64::MAX]) },
                 DeletedTimes { sensor: sensor("b"), times: times(&[]) },
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x02");
         let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
         let cells = DeletedTimes { sensor, times: [-1, 300].into() };
-        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7 }, ..deletion };
+        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], mark: 7 }, ..deletion };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
     }
 }

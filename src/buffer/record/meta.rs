@@ -41,7 +41,7 @@ pub struct MetaChange {
 
 impl MetaChange {
     /// Returns the change with the stamp of its record.
-    pub fn at(&self, stamp: Stamp) -> Meta {
+    pub fn to_meta(&self, stamp: Stamp) -> Meta {
         Meta::change(stamp, self.replaces, self.values.iter().cloned())
     }
 

@@ -67,10 +67,10 @@ pub enum RecordError {
     #[error("unknown WAL record (kind {kind}, version {version}): start a version of hourglass that can read it")]
     Unknown { kind: u8, version: u8 },
     /// The payload does not follow the format.
-    #[error("malformed WAL record: cannot decode its payload at byte {at}")]
+    #[error("malformed WAL record: cannot decode its payload at byte {offset}")]
     Malformed {
-        /// The offset in the payload.
-        at: usize,
+        /// In the payload.
+        offset: usize,
     },
     /// This process has no free index for a sensor or a field of the record.
     #[error("cannot index a sensor or field of a WAL record, because this process has no free index: {name}")]
@@ -83,7 +83,7 @@ pub enum RecordError {
 /// Encodes the batches of a request as a record's payload.
 #[inline(never)] // a stage of benches/callgrind.sh
 pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
-    let RecordNames { names, places } = RecordNames::new(batches);
+    let RecordNames { names, indices } = RecordNames::new(batches);
     let readings = batches.iter().map(Batch::len).sum::<usize>();
     let mut out = Vec::with_capacity(64 + readings * 32);
     put_head(&mut out, received, database);
@@ -103,7 +103,7 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
             last_time = reading.time;
             put_length(&mut out, reading.cells.len());
             for (field, value) in reading.cells {
-                put_cell(&mut out, places[sensor][usize::from(*field)], value);
+                put_cell(&mut out, indices[sensor][usize::from(*field)], value);
             }
         }
         left -= batch.len().min(left);
@@ -113,40 +113,40 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
 }
 
 /// The index of each of a sensor's fields in the record's names. Sensors with the same fields share it.
-type FieldPlaces = Arc<Vec<usize>>;
+type FieldIndices = Arc<Vec<usize>>;
 
 /// The field names of a record.
 struct RecordNames {
     names: Vec<Arc<str>>,
-    /// The places of each sensor's fields.
-    places: Vec<FieldPlaces>,
+    /// The indices of each sensor's fields, one entry per sensor.
+    indices: Vec<FieldIndices>,
 }
 
 impl RecordNames {
     fn new(batches: &[Batch]) -> Self {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
-        let mut all_places: Vec<FieldPlaces> =
+        let mut all_indices: Vec<FieldIndices> =
             Vec::with_capacity(batches.iter().map(|batch| batch.sensors.len()).sum());
-        let mut last: Option<(Arc<SensorFields>, FieldPlaces)> = None;
+        let mut last: Option<(Arc<SensorFields>, FieldIndices)> = None;
         for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
             let fields = sensor.fields();
             // Sensors of one request usually share their fields.
-            if let Some((_, places)) = last.as_ref().filter(|(last_fields, _)| Arc::ptr_eq(last_fields, &fields)) {
-                all_places.push(places.clone());
+            if let Some((_, indices)) = last.as_ref().filter(|(last_fields, _)| Arc::ptr_eq(last_fields, &fields)) {
+                all_indices.push(indices.clone());
                 continue;
             }
-            let place = |name: &Arc<str>| {
+            let find_index = |name: &Arc<str>| {
                 *known.entry(name.clone()).or_insert_with(|| {
                     names.push(name.clone());
                     names.len() - 1
                 })
             };
-            let places: FieldPlaces = Arc::new(fields.names.iter().map(place).collect());
-            all_places.push(places.clone());
-            last = Some((fields, places));
+            let indices: FieldIndices = Arc::new(fields.names.iter().map(find_index).collect());
+            all_indices.push(indices.clone());
+            last = Some((fields, indices));
         }
-        Self { names, places: all_places }
+        Self { names, indices: all_indices }
     }
 }
 
@@ -234,7 +234,7 @@ impl<'a> PayloadReader<'a> {
         let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
         match (read(&mut reader), reader.bytes.unread_len()) {
             (Some(whole), 0) => Ok(whole),
-            (_, left) => Err(RecordError::Malformed { at: payload.len() - left }),
+            (_, left) => Err(RecordError::Malformed { offset: payload.len() - left }),
         }
     }
 

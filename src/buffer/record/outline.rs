@@ -49,13 +49,13 @@ impl PayloadReader<'_> {
             let number = usize::try_from(self.varint()?).ok()?;
             let sensor = sensors.get_mut(number)?;
             time = time.wrapping_add(unzigzag(self.varint()?));
-            sensor.add_hour(Hour::from_ns(time));
-            for place in 0..self.varint()? {
+            sensor.add_hour(Hour::of(time));
+            for index in 0..self.varint()? {
                 let head = self.varint()?;
                 let name = usize::try_from(head >> 3).ok()?;
                 let family = self.skip_value(head & 7)?;
                 // Readings of a sensor usually have the same fields in the same order.
-                let expected = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
+                let expected = usize::try_from(index).ok().and_then(|index| sensor.fields.get(index));
                 let text = names.get(name)?;
                 if expected.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && seen.insert((number, name)) {
                     sensor.fields.push((text.clone(), family));

@@ -71,7 +71,7 @@ impl Shard {
             tracing::info!(database = &*database.name, "dropped a database with readings that the store had rejected");
         }
         self.context.blocked.retain(database, |_| false);
-        pending.take_over(DroppedData {
+        pending.hand_over(DroppedData {
             unflushed,
             _cache: self.cache.remove(database.number),
             _documents: self.document_writer.remove(database),

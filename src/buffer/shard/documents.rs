@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use super::{Completed, Shard};
-use crate::buffer::flush::documents::{Documents, Latest, Outdated};
+use crate::buffer::flush::documents::{Documents, SensorUpdates, StoredUpdates};
 use crate::catalog::{Database, KnownSensor};
 use crate::config::FLUSHES_MAX;
 use crate::reading::Hour;
 
 impl Shard {
     /// Returns the state of a sensor that its document lacks.
-    pub(crate) fn latest(&self, database: &Database, known: &Arc<KnownSensor>) -> Latest {
+    pub(crate) fn latest(&self, database: &Database, known: &Arc<KnownSensor>) -> SensorUpdates {
         let all = Hour(i64::MIN)..Hour(i64::MAX);
         let unflushed = self.unflushed.get(database);
         let unflushed = unflushed.map(|unflushed| unflushed.sensor_hours(known.id, &all, &self.context.registry_view));
-        let outdated = self.document_writer.outdated(database, known, &self.cache, &self.context.registry_view);
-        Latest { outdated, unflushed: unflushed.unwrap_or_default() }
+        let outdated = self.document_writer.find_outdated(database, known, &self.cache, &self.context.registry_view);
+        SensorUpdates { outdated, unflushed: unflushed.unwrap_or_default() }
     }
 
     /// Starts tasks that write outdated documents, at most one at a time per database.
@@ -40,7 +40,7 @@ impl Shard {
         }
     }
 
-    fn start_writing(&mut self, database: Arc<Database>, outdated: Vec<Outdated>) {
+    fn start_writing(&mut self, database: Arc<Database>, outdated: Vec<StoredUpdates>) {
         let context = self.context.clone();
         self.in_progress.documents += 1;
         self.in_progress.start(&database);

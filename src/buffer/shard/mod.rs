@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::flush::document_writer::SensorDocumentWriter;
-use super::flush::documents::{DocumentsOutcome, Latest};
+use super::flush::documents::{DocumentsOutcome, SensorUpdates};
 use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_bucket};
 use super::memtable::{DueRules, Load, MemtableBuckets};
 use super::record::batch::DispatchedBatch;
@@ -57,7 +57,7 @@ pub enum ShardMessage {
     Deleted(Box<str>),
     /// A request to check for due buckets.
     Wake,
-    /// A request for the unflushed readings of sensors, given by place and id. The reply leaves out sensors without
+    /// A request for the unflushed readings of sensors, given by index and id. The reply leaves out sensors without
     /// any.
     Unflushed {
         database: Arc<Database>,
@@ -66,10 +66,10 @@ pub enum ShardMessage {
         reply: oneshot::Sender<Vec<UnflushedOf>>,
     },
     /// A request for the state of each sensor that its document lacks.
-    Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<Latest>> },
+    Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<SensorUpdates>> },
 }
 
-/// The place of a sensor in the request, and its unflushed readings.
+/// The index of a sensor in the request, and its unflushed readings.
 pub type UnflushedOf = (usize, Vec<UnflushedHour>);
 
 /// The result of a finished task.
@@ -207,14 +207,14 @@ impl Shard {
                 let registry_view = &self.context.registry_view;
                 let unflushed = self.unflushed.get(&database);
                 let mut found = Vec::new();
-                for (place, id) in ids {
+                for (index, id) in ids {
                     let Some(unflushed) = unflushed else { break };
                     let readings = unflushed.sensor_hours(id, &hours, registry_view);
                     if !readings.is_empty() {
-                        found.push((place, readings));
+                        found.push((index, readings));
                     }
                 }
-                // The receiver may be gone.
+                // The receiver may be closed.
                 let _ = reply.send(found);
             }
             ShardMessage::Latest { database, sensors, reply } => {
@@ -225,12 +225,12 @@ impl Shard {
     }
 
     /// Starts flushes of due buckets, as many as are allowed at a time.
-    fn start_flush(&mut self, due: Sequence, pressed: bool) {
+    fn start_flush(&mut self, due: Sequence, is_pressed: bool) {
         // Before the first read of the registry, the deletions and the floor are unknown.
         if !self.context.registry_view.is_known() {
             return;
         }
-        let moment = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
+        let moment = FlushMoment { now: Instant::now(), clock: now_ns(), due, is_pressed };
         let probe = FlushBounds { buckets: PROBE_BUCKETS_MAX, bytes: self.flush_bytes };
         let probes = self.unflushed.probes();
         for loads in self.unflushed.next_probes(moment, probe, FLUSHES_MAX.saturating_sub(probes)) {
@@ -297,7 +297,7 @@ impl Shard {
         let now = Instant::now();
         // The first error of the store or the database, and the first one that a bucket caused.
         let mut away: Option<StorageError> = None;
-        let mut own: Option<StorageError> = None;
+        let mut own_error: Option<StorageError> = None;
         let mut stored = Vec::with_capacity(runs.len());
         for mut run in runs {
             let key = run.key();
@@ -327,7 +327,7 @@ impl Shard {
                     if own_failure {
                         self.context.blocked.note(&run.load, error);
                     }
-                    let first = if own_failure { &mut own } else { &mut away };
+                    let first = if own_failure { &mut own_error } else { &mut away };
                     first.get_or_insert_with(|| error.clone());
                     let put_back =
                         |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
@@ -343,7 +343,7 @@ impl Shard {
         self.unflushed.note_outcome(database, outcome, now);
         self.note_presence(&database.name, away.as_ref());
         self.note_unflushed();
-        self.note_health(database, away.or(own));
+        self.note_health(database, away.or(own_error));
         // Unflushed readings share the memory budget with the cache, and only the cache can shrink.
         let unflushed = self.positions.lag().unflushed_bytes / self.shards;
         self.cache.set_budget(self.memtable_budget.saturating_sub(unflushed).max(self.memtable_budget / 8));
@@ -398,7 +398,7 @@ impl Shard {
         let pages = run.bucket.pages().len();
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
         // If the bucket was just read, duplicates may come from an earlier flush with an unknown outcome.
-        if run.changed() || !run.from_cache {
+        if run.has_changes() || !run.is_from_cache {
             let unflushed = self.unflushed.get(database);
             self.document_writer.note(
                 database,

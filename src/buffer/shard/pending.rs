@@ -23,7 +23,7 @@ pub struct PendingDeletion {
     /// One permit for each shard that has dropped the deleted readings and has no running flush of the database.
     pub arrived: Semaphore,
     /// The shards' memory of a dropped database.
-    taken: Mutex<Vec<DroppedData>>,
+    dropped: Mutex<Vec<DroppedData>>,
     /// Held until the deletion is done.
     pub pending_ack: Arc<PendingAck>,
     /// Counts against the memory budget of readings queued for the shards.
@@ -38,7 +38,7 @@ impl PendingDeletion {
             deletion,
             targets,
             arrived: Semaphore::new(0),
-            taken: Mutex::default(),
+            dropped: Mutex::default(),
             pending_ack: guards.pending_ack,
             _queued: guards.queued,
             _mark: mark,
@@ -51,26 +51,26 @@ impl PendingDeletion {
             Scope::Database => true,
             Scope::Readings { range, .. } => range.contains(&time) && sequence < self.sequence(),
             Scope::Mark => false,
-            Scope::Cells { before, .. } => {
+            Scope::Cells { mark, .. } => {
                 let is_listed = |times: &Arc<[i64]>| times.binary_search(&time).is_ok();
-                sequence < *before && self.targets.times.get(&id).is_some_and(is_listed)
+                sequence < *mark && self.targets.times.get(&id).is_some_and(is_listed)
             }
         }
     }
 
-    /// Takes over a shard's memory of a dropped database. The deleter frees it, because that takes long.
-    pub fn take_over(&self, taken: DroppedData) {
-        self.taken.lock().push(taken);
+    /// Adds a shard's memory of a dropped database. The deleter frees it, because that takes long.
+    pub fn hand_over(&self, data: DroppedData) {
+        self.dropped.lock().push(data);
     }
 
     /// Takes the memory that shards have handed over so far.
-    pub fn taken(&self) -> Vec<DroppedData> {
-        std::mem::take(&mut *self.taken.lock())
+    pub fn take_dropped(&self) -> Vec<DroppedData> {
+        std::mem::take(&mut *self.dropped.lock())
     }
 
     /// Returns the deletion's entry in the registry; `None` if a later record has the statement (see
     /// [`Scope::Readings`]).
-    pub fn remembered(&self) -> Option<RememberedDeletion> {
+    pub fn registry_entry(&self) -> Option<RememberedDeletion> {
         let statement = match &self.deletion.scope {
             Scope::Database => None,
             Scope::Readings { statement, .. } => Some(statement.clone()?),

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::instance::Instance;
 use super::names;
-use super::oracle::{Record, same};
-use super::store::{Key, cells_of};
+use super::oracle::{Record, WrittenValue, same};
+use super::store::{Key, list_cells};
 use super::world::{KEYS, World};
 use crate::bucket::Readings;
 
@@ -28,30 +28,36 @@ impl World {
     pub(crate) fn look(&self, slot: usize) {
         let Some(instance) = &self.running[slot] else { return };
         for key in KEYS {
-            let mut found: std::collections::BTreeMap<_, _> = cells_of(&self.view(instance, key)).into_iter().collect();
-            for (cell, said) in self.oracle.said(key, &names().names()) {
+            let mut found: std::collections::BTreeMap<_, _> =
+                list_cells(&self.view(instance, key)).into_iter().collect();
+            let (sensor, _) = key;
+            for (cell, values) in self.oracle.written_values(key, &names().names()) {
                 let found = found.remove(&cell);
-                let at = (key.0, cell.0);
+                let (time, _) = cell;
                 let is_own = |record: &Rc<Record>| instance.own.iter().any(|own| Rc::ptr_eq(own, record));
                 let is_late = |record: &Rc<Record>| self.oracle.late.contains(&record.id);
-                let own = said.iter().rfind(|said| is_own(&said.record) && !is_late(&said.record));
+                let own = values.iter().rfind(|written| is_own(&written.record) && !is_late(&written.record));
                 // While a deletion is running, the values that it covers may be there or not.
-                let own_gone = own.is_some_and(|own| {
-                    self.oracle.is_deleted(&own.record, at, |_| true) || self.oracle.is_perhaps_gone(own, &said, at)
+                let is_open = own.is_some_and(|own| {
+                    self.oracle.is_deleted(&own.record, sensor, time, |_| true)
+                        || self.oracle.can_be_deleted(own, &values, sensor, time)
                 });
-                let least = own.filter(|_| !own_gone).map_or(0, |own| own.record.stamp);
-                let is_gone = |said: &crate::buffer::tests::oracle::Said| {
-                    let is_known = |by: &Record| {
-                        is_own_done(instance, by) && self.oracle.is_done(by) && !self.oracle.late.contains(&by.id)
+                let least = own.filter(|_| !is_open).map_or(0, |own| own.record.stamp);
+                let is_deleted = |written: &WrittenValue| {
+                    let is_known = |deletion: &Record| {
+                        is_own_done(instance, deletion)
+                            && self.oracle.is_done(deletion)
+                            && !self.oracle.late.contains(&deletion.id)
                     };
-                    self.oracle.is_deleted(&said.record, at, is_known)
+                    self.oracle.is_deleted(&written.record, sensor, time, is_known)
                 };
-                let any_late = said.iter().any(|said| is_late(&said.record));
+                let any_late = values.iter().any(|written| is_late(&written.record));
                 let is_right = match &found {
-                    Some(found) => said.iter().any(|said| {
-                        same(found, Some(&said.value)) && (any_late || said.record.stamp >= least && !is_gone(said))
+                    Some(found) => values.iter().any(|written| {
+                        same(found, Some(&written.value))
+                            && (any_late || written.record.stamp >= least && !is_deleted(written))
                     }),
-                    None => own.is_none() || own_gone,
+                    None => own.is_none() || is_open,
                 };
                 assert!(is_right, "{key:?} {cell:?}: answered {found:?}, acked {:?}", own.map(|own| &own.record));
             }
@@ -60,6 +66,7 @@ impl World {
     }
 }
 
-fn is_own_done(instance: &Instance, by: &Record) -> bool {
-    instance.own.iter().any(|own| own.id == by.id) && !instance.deletions.iter().any(|waiting| waiting.id == by.id)
+fn is_own_done(instance: &Instance, deletion: &Record) -> bool {
+    let is_same = |other: &Rc<Record>| other.id == deletion.id;
+    instance.own.iter().any(is_same) && !instance.deletions.iter().any(|waiting| waiting.id == deletion.id)
 }

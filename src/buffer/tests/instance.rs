@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::oracle::{Given, Gone, Record};
+use super::oracle::{DeletedRange, Record, SentReading};
 use super::store::Key;
 use super::{DATABASE, names};
 use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, StatementCompiler};
@@ -32,12 +32,12 @@ pub(crate) struct Folder {
     /// Replay starts after it.
     pub(crate) truncated: Stamp,
     /// Segments up to here are removed.
-    pub(crate) gone: Stamp,
+    pub(crate) cut_off: Stamp,
 }
 
 impl Folder {
     pub(crate) fn new(log: u64) -> Self {
-        Self { log, id: log, records: BTreeMap::new(), truncated: 0, gone: 0 }
+        Self { log, id: log, records: BTreeMap::new(), truncated: 0, cut_off: 0 }
     }
 
     fn last(&self) -> Stamp {
@@ -46,7 +46,7 @@ impl Folder {
 
     fn openings(&self) -> Vec<(u64, Stamp)> {
         let mut openings: Vec<(u64, Stamp)> = Vec::new();
-        for (stamp, record) in self.records.range(self.gone + 1..) {
+        for (stamp, record) in self.records.range(self.cut_off + 1..) {
             match openings.last_mut().filter(|(opening, _)| *opening == record.opening) {
                 Some((_, last)) => *last = *stamp,
                 None => openings.push((record.opening, *stamp)),
@@ -64,7 +64,7 @@ pub(crate) struct LawFlush {
     /// Groups of the current round that are not written yet.
     pub(crate) round: Vec<Vec<usize>>,
     pub(crate) is_stale: bool,
-    pub(crate) from_cache: bool,
+    pub(crate) is_from_cache: bool,
     /// Stamp and time of each reading that is set aside.
     pub(crate) set_aside: Vec<(Stamp, i64)>,
     /// Stamps of the readings that are skipped as stored.
@@ -75,7 +75,7 @@ pub(crate) struct LawFlush {
 
 /// The progress of a deletion.
 #[derive(Debug)]
-pub(crate) struct Deleting {
+pub(crate) struct RunningDeletion {
     pub(crate) record: Rc<Record>,
     pub(crate) is_remembered: bool,
     pub(crate) left: Vec<Key>,
@@ -99,7 +99,7 @@ pub(crate) struct Instance {
     pub(crate) flushes: BTreeMap<Key, LawFlush>,
     held: BTreeMap<Stamp, usize>,
     pub(crate) deletions: VecDeque<Rc<Record>>,
-    pub(crate) deleting: Option<Deleting>,
+    pub(crate) deleting: Option<RunningDeletion>,
     pub(crate) cache: BTreeMap<Key, Bucket>,
     beat: u64,
     pub(crate) swept: Vec<RememberedDeletion>,
@@ -178,8 +178,8 @@ impl Instance {
             return;
         }
         self.held.insert(record.stamp, record.rows.len());
-        for Given { sensor, time, cells } in &record.rows {
-            let key = (*sensor, crate::reading::Hour::from_ns(*time).0);
+        for SentReading { sensor, time, cells } in &record.rows {
+            let key = (*sensor, crate::reading::Hour::of(*time).0);
             let cells = cells.iter().map(|(field, value)| (*field, value));
             self.memtable.entry(key).or_default().push(record.stamp, *time, cells);
         }
@@ -251,13 +251,13 @@ impl Instance {
     }
 
     /// A deletion as the registry remembers it.
-    pub(crate) fn remembered(record: &Record, gone: &Gone) -> RememberedDeletion {
-        let keys: Vec<String> = gone.sensors.iter().map(|sensor| names().sensors[*sensor].key.to_string()).collect();
+    pub(crate) fn registry_entry(record: &Record, deleted: &DeletedRange) -> RememberedDeletion {
+        let keys: Vec<String> = deleted.sensors.iter().map(|sensor| names().sensors[*sensor].key.to_string()).collect();
         RememberedDeletion {
             stamp: record.stamp,
             database: DATABASE.to_owned(),
             statement: Some(keys.join(" ")),
-            range: gone.range.clone(),
+            range: deleted.range.clone(),
             done: false,
         }
     }

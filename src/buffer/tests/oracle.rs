@@ -15,13 +15,13 @@ pub(crate) struct Record {
     pub(crate) id: usize,
     pub(crate) stamp: Stamp,
     pub(crate) opening: u64,
-    pub(crate) rows: Vec<Given>,
-    pub(crate) deletion: Option<Gone>,
+    pub(crate) rows: Vec<SentReading>,
+    pub(crate) deletion: Option<DeletedRange>,
 }
 
 /// A reading as a client sends it: sensor, time, and fields by number.
 #[derive(Debug, Clone)]
-pub(crate) struct Given {
+pub(crate) struct SentReading {
     pub(crate) sensor: usize,
     pub(crate) time: i64,
     pub(crate) cells: Vec<(u16, Value)>,
@@ -29,12 +29,12 @@ pub(crate) struct Given {
 
 /// The sensors and times that a deletion covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub(crate) struct DeletedRange {
     pub(crate) sensors: Vec<usize>,
     pub(crate) range: Range<i64>,
 }
 
-impl Given {
+impl SentReading {
     pub(crate) fn key(&self) -> Key {
         (self.sensor, Hour::from_ns(self.time).0)
     }
@@ -42,13 +42,13 @@ impl Given {
 
 impl Record {
     fn covers(&self, sensor: usize, time: i64, stamp: Stamp) -> bool {
-        let is_about = |gone: &Gone| gone.sensors.contains(&sensor) && gone.range.contains(&time);
-        stamp < self.stamp && self.deletion.as_ref().is_some_and(is_about)
+        let contains = |deleted: &DeletedRange| deleted.sensors.contains(&sensor) && deleted.range.contains(&time);
+        stamp < self.stamp && self.deletion.as_ref().is_some_and(contains)
     }
 }
 
-/// A value that a record has for a cell.
-pub(crate) struct Said {
+/// A value that a record has written to a cell.
+pub(crate) struct WrittenValue {
     pub(crate) record: Rc<Record>,
     pub(crate) value: Value,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Oracle {
     /// Rows that are in the store, or were deleted before: record, sensor and time.
     stored: BTreeSet<(usize, usize, i64)>,
     /// Completed deletions. Equal deletions of two instances with the same stamp count as one.
-    done: Vec<(Stamp, Gone)>,
+    done: Vec<(Stamp, DeletedRange)>,
     /// Openings that the registry dropped while they held the floor.
     lost: BTreeSet<u64>,
     /// All openings that the registry dropped.
@@ -74,7 +74,13 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn log(&mut self, stamp: Stamp, opening: u64, rows: Vec<Given>, deletion: Option<Gone>) -> Rc<Record> {
+    pub(crate) fn log(
+        &mut self,
+        stamp: Stamp,
+        opening: u64,
+        rows: Vec<SentReading>,
+        deletion: Option<DeletedRange>,
+    ) -> Rc<Record> {
         let record = Rc::new(Record { id: self.records.len(), stamp, opening, rows, deletion });
         self.records.push(record.clone());
         record
@@ -85,21 +91,21 @@ impl Oracle {
     }
 
     pub(crate) fn note_done(&mut self, record: &Record) {
-        self.done.extend(record.deletion.clone().map(|gone| (record.stamp, gone)));
+        self.done.extend(record.deletion.clone().map(|deleted| (record.stamp, deleted)));
     }
 
     /// Returns true if a record is completely in the store.
     pub(crate) fn is_stored(&self, record: &Record) -> bool {
-        let is_stored = |row: &Given| self.stored.contains(&(record.id, row.sensor, row.time));
+        let is_stored = |row: &SentReading| self.stored.contains(&(record.id, row.sensor, row.time));
         record.rows.iter().all(is_stored)
-            && record.deletion.as_ref().is_none_or(|gone| self.is_covered(record.stamp, gone))
+            && record.deletion.as_ref().is_none_or(|deleted| self.is_covered(record.stamp, deleted))
     }
 
     /// Returns true if a deletion was carried out, or a later one of the same sensors that covers it.
-    fn is_covered(&self, stamp: Stamp, gone: &Gone) -> bool {
-        let covers = |(later, wider): &(Stamp, Gone)| {
-            let is_wider = wider.range.start <= gone.range.start && gone.range.end <= wider.range.end;
-            wider.sensors == gone.sensors && is_wider && stamp <= *later
+    fn is_covered(&self, stamp: Stamp, deleted: &DeletedRange) -> bool {
+        let covers = |(later, wider): &(Stamp, DeletedRange)| {
+            let is_wider = wider.range.start <= deleted.range.start && deleted.range.end <= wider.range.end;
+            wider.sensors == deleted.sensors && is_wider && stamp <= *later
         };
         self.done.iter().any(covers)
     }
@@ -118,20 +124,20 @@ impl Oracle {
 
     /// Returns true if the registry dropped an opening, or the one that took it over, while it held the floor.
     fn is_lost(&self, opening: u64) -> bool {
-        self.lost.contains(&opening) || self.taken.get(&opening).is_some_and(|by| self.is_lost(*by))
+        self.lost.contains(&opening) || self.taken.get(&opening).is_some_and(|taker| self.is_lost(*taker))
     }
 
     /// Follows a change of the registry.
     pub(crate) fn note_registry(&mut self, before: &MemberRegistry, after: &MemberRegistry) {
-        for gone in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
-            self.forgotten.insert(gone.opening);
-            if gone.takeover.is_none() {
-                self.lost.insert(gone.opening);
+        for dropped in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
+            self.forgotten.insert(dropped.opening);
+            if dropped.taken.is_none() {
+                self.lost.insert(dropped.opening);
             }
         }
         for log in &after.logs {
-            if let Some(by) = log.takeover.map(|taken| taken.successor).filter(|by| *by != log.opening) {
-                self.taken.insert(log.opening, by);
+            if let Some(taker) = log.taken.map(|taken| taken.by).filter(|taker| *taker != log.opening) {
+                self.taken.insert(log.opening, taker);
             }
         }
         for record in &self.records {
@@ -147,8 +153,8 @@ impl Oracle {
     }
 
     /// Returns all logged values of a bucket's cells, in order of their stamps.
-    pub(crate) fn said(&self, key: Key, names: &[&str]) -> BTreeMap<Cell, Vec<Said>> {
-        let mut said: BTreeMap<Cell, Vec<Said>> = BTreeMap::new();
+    pub(crate) fn written_values(&self, key: Key, names: &[&str]) -> BTreeMap<Cell, Vec<WrittenValue>> {
+        let mut written: BTreeMap<Cell, Vec<WrittenValue>> = BTreeMap::new();
         for record in &self.records {
             let mut own: BTreeMap<Cell, Value> = BTreeMap::new();
             for row in record.rows.iter().filter(|row| row.key() == key) {
@@ -156,11 +162,11 @@ impl Oracle {
                 own.extend(row.cells.iter().map(|(field, value)| ((row.time, name(*field)), value.clone())));
             }
             for (cell, value) in own {
-                said.entry(cell).or_default().push(Said { record: record.clone(), value });
+                written.entry(cell).or_default().push(WrittenValue { record: record.clone(), value });
             }
         }
-        for of_cell in said.values_mut() {
-            of_cell.sort_by(|a, b| {
+        for values in written.values_mut() {
+            values.sort_by(|a, b| {
                 let by_value = || match (a.value.is_greater(&b.value), b.value.is_greater(&a.value)) {
                     (true, _) => std::cmp::Ordering::Greater,
                     (_, true) => std::cmp::Ordering::Less,
@@ -169,60 +175,67 @@ impl Oracle {
                 a.record.stamp.cmp(&b.record.stamp).then_with(by_value)
             });
         }
-        said
+        written
     }
 
     /// Returns true if a deletion that passes a test covers a record's reading at a sensor and time.
-    pub(crate) fn is_deleted(&self, of: &Record, at: (usize, i64), test: impl Fn(&Record) -> bool) -> bool {
-        self.records.iter().any(|record| record.covers(at.0, at.1, of.stamp) && test(record))
+    pub(crate) fn is_deleted(&self, record: &Record, sensor: usize, time: i64, test: impl Fn(&Record) -> bool) -> bool {
+        self.records.iter().any(|deletion| deletion.covers(sensor, time, record.stamp) && test(deletion))
     }
 
     /// Checks the stored cells of a bucket after the last step.
     pub(crate) fn check_final(&self, key: Key, names: &[&str], mut found: BTreeMap<Cell, Value>) {
-        for (cell, said) in self.said(key, names) {
+        let (sensor, _) = key;
+        for (cell, values) in self.written_values(key, names) {
             let found = found.remove(&cell);
-            let at = (key.0, cell.0);
-            let is_late = |said: &&Said| self.late.contains(&said.record.id);
-            let is_gone = |said: &&Said| self.is_deleted(&said.record, at, |by| !self.late.contains(&by.id));
-            let is_perhaps_gone = |one: &&Said| self.is_perhaps_gone(one, &said, at);
-            let winner = said.iter().rfind(|said| !is_late(said) && !is_gone(said));
-            let right = |said: Option<&Said>| found.as_ref().is_some_and(|found| same(found, said.map(|s| &s.value)));
-            let is_right = right(winner) || found.is_none() && winner.is_none();
+            let (time, _) = cell;
+            let is_late = |written: &&WrittenValue| self.late.contains(&written.record.id);
+            let is_punctual = |deletion: &Record| !self.late.contains(&deletion.id);
+            let is_deleted = |written: &&WrittenValue| self.is_deleted(&written.record, sensor, time, is_punctual);
+            let can_be_deleted = |written: &&WrittenValue| self.can_be_deleted(written, &values, sensor, time);
+            let winner = values.iter().rfind(|written| !is_late(written) && !is_deleted(written));
+            let is_found = |written: Option<&WrittenValue>| {
+                found.as_ref().is_some_and(|found| same(found, written.map(|written| &written.value)))
+            };
+            let is_right = is_found(winner) || found.is_none() && winner.is_none();
             let least = winner.map_or(0, |winner| winner.record.stamp);
             // Otherwise, the store may have a late value, or a late deletion may have removed the value.
-            let is_late_value = said.iter().filter(is_late).any(|late| late.record.stamp >= least && right(Some(late)));
-            let is_perhaps_deleted = found.is_none() && winner.is_some_and(|winner| is_perhaps_gone(&winner));
-            let is_deleted_late = winner.is_some_and(|winner| is_perhaps_gone(&winner))
-                && said.iter().any(|said| !is_gone(&said) && right(Some(said)));
+            let is_late_value =
+                values.iter().filter(is_late).any(|late| late.record.stamp >= least && is_found(Some(late)));
+            let is_perhaps_deleted = found.is_none() && winner.is_some_and(|winner| can_be_deleted(&winner));
+            let is_deleted_late = winner.is_some_and(|winner| can_be_deleted(&winner))
+                && values.iter().any(|written| !is_deleted(&written) && is_found(Some(written)));
             assert!(
                 is_right || is_late_value || is_perhaps_deleted || is_deleted_late,
                 "{key:?} {cell:?}: found {found:?}, expected {:?}",
                 winner.map(|winner| (&winner.value, &winner.record))
             );
-            self.check_reported(key, cell.0, &said, found.as_ref());
+            self.check_reported(key, time, &values, found.as_ref());
         }
         assert!(found.is_empty(), "never written: {found:?}");
     }
 
     /// Checks that a late latest value is in the store, deleted, or reported.
-    fn check_reported(&self, (sensor, _): Key, time: i64, said: &[Said], found: Option<&Value>) {
-        let Some(last) = said.last().filter(|last| self.late.contains(&last.record.id)) else { return };
-        let is_there = found.is_some_and(|found| same(found, Some(&last.value)));
-        let is_deleted = self.is_deleted(&last.record, (sensor, time), |_| true);
+    fn check_reported(&self, key: Key, time: i64, values: &[WrittenValue], found: Option<&Value>) {
+        let (sensor, _) = key;
+        let Some(last) = values.last().filter(|last| self.late.contains(&last.record.id)) else { return };
+        let is_stored = found.is_some_and(|found| same(found, Some(&last.value)));
+        let is_deleted = self.is_deleted(&last.record, sensor, time, |_| true);
         let is_reported = self.reported.contains(&(last.record.id, sensor, time));
-        assert!(is_there || is_deleted || is_reported, "set aside and not reported: {:?}", last.record);
+        assert!(is_stored || is_deleted || is_reported, "set aside and not reported: {:?}", last.record);
     }
 
     pub(crate) fn is_done(&self, record: &Record) -> bool {
-        self.done.iter().any(|(stamp, gone)| *stamp == record.stamp && record.deletion.as_ref() == Some(gone))
+        self.done.iter().any(|(stamp, deleted)| *stamp == record.stamp && record.deletion.as_ref() == Some(deleted))
     }
 
     /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an
-    /// earlier record has the same value, because the store keeps that record's stamp while there is no other instance.
-    pub(crate) fn is_perhaps_gone(&self, of: &Said, said: &[Said], at: (usize, i64)) -> bool {
-        let is_late = |by: &Record| self.late.contains(&by.id);
-        let is_same = |other: &&Said| other.record.stamp <= of.record.stamp && same(&other.value, Some(&of.value));
-        said.iter().filter(is_same).any(|other| self.is_deleted(&other.record, at, is_late))
+    /// earlier record has the same value: without other instances, an equal value keeps the stamp of that record.
+    pub(crate) fn can_be_deleted(&self, value: &WrittenValue, all: &[WrittenValue], sensor: usize, time: i64) -> bool {
+        let is_late = |deletion: &Record| self.late.contains(&deletion.id);
+        let is_same =
+            |other: &&WrittenValue| other.record.stamp <= value.record.stamp && same(&other.value, Some(&value.value));
+        all.iter().filter(is_same).any(|other| self.is_deleted(&other.record, sensor, time, is_late))
     }
 }
 

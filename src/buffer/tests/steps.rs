@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use super::instance::HORIZON_MS;
-use super::oracle::{Given, Gone};
+use super::oracle::{DeletedRange, SentReading};
 use super::world::{KEYS, Network, World};
 use super::{names, runner};
 use crate::bucket::Caps;
@@ -14,7 +14,7 @@ use crate::reading::{Hour, Value};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Write(usize, Vec<Given>),
+    Write(usize, Vec<SentReading>),
     StartFlush(usize, usize, u8),
     FlushBucket(usize, usize, Network),
     /// A whole flush of a bucket, without failures.
@@ -26,7 +26,7 @@ enum Step {
     Start(usize, usize, u8, i64),
     Copy(usize),
     Release(usize, bool),
-    Delete(usize, Gone),
+    Delete(usize, DeletedRange),
     CarryOn(usize, Network),
     Sweep(usize),
     Forget(usize, usize),
@@ -50,21 +50,19 @@ fn times() -> impl Strategy<Value = i64> {
         .prop_map(|(hour, ms, rest)| Hour(hour).start_ns() + ms * MILLI_NS + rest)
 }
 
-fn given() -> impl Strategy<Value = Given> {
+fn sent_reading() -> impl Strategy<Value = SentReading> {
     let fields = prop_oneof![3 => Just(vec![0_u16]), 1 => prop::sample::subsequence(vec![0, 1, 2], 1..=3)];
     let sensor = prop_oneof![3 => Just(0_usize), 1 => Just(1)];
-    (sensor, times(), fields, prop::collection::vec(values(), 3)).prop_map(|(sensor, time, fields, values)| Given {
-        sensor,
-        time,
-        cells: fields.into_iter().zip(values).collect(),
+    (sensor, times(), fields, prop::collection::vec(values(), 3)).prop_map(|(sensor, time, fields, values)| {
+        SentReading { sensor, time, cells: fields.into_iter().zip(values).collect() }
     })
 }
 
-fn gone() -> impl Strategy<Value = Gone> {
+fn deleted_range() -> impl Strategy<Value = DeletedRange> {
     let sensors = prop::sample::select(vec![vec![0], vec![0], vec![1], vec![0, 1]]);
     let part = (times(), times()).prop_map(|(one, other)| one.min(other)..one.max(other) + 1);
     let range = prop_oneof![1 => Just(Hour(-1).start_ns()..Hour(3).start_ns()), 2 => part];
-    (sensors, range).prop_map(|(sensors, range)| Gone { sensors, range })
+    (sensors, range).prop_map(|(sensors, range)| DeletedRange { sensors, range })
 }
 
 fn fates() -> impl Strategy<Value = Network> {
@@ -86,7 +84,7 @@ fn steps(with_horizon: bool) -> impl Strategy<Value = Vec<Step>> {
     let jump =
         if with_horizon { vec![0, -200, 70_000, -70_000, 700_000, 2_000_000] } else { vec![0, -200, 200, 61_000] };
     let step = prop_oneof![
-        10 => (slot(), prop::collection::vec(given(), 1..3)).prop_map(|(slot, rows)| Step::Write(slot, rows)),
+        10 => (slot(), prop::collection::vec(sent_reading(), 1..3)).prop_map(|(slot, rows)| Step::Write(slot, rows)),
         5 => (slot(), key(), 0..3_u8).prop_map(|(slot, key, how)| Step::StartFlush(slot, key, how)),
         8 => (slot(), key(), fates()).prop_map(|(slot, key, fate)| Step::FlushBucket(slot, key, fate)),
         5 => (slot(), key()).prop_map(|(slot, key)| Step::Flush(slot, key)),
@@ -97,7 +95,7 @@ fn steps(with_horizon: bool) -> impl Strategy<Value = Vec<Step>> {
         5 => (slot(), 0..4_usize, 0..2_u8, offsets()).prop_map(|(slot, f, bits, by)| Step::Start(slot, f, bits, by)),
         2 => (0..4_usize).prop_map(Step::Copy),
         2 => (slot(), any::<bool>()).prop_map(|(slot, all)| Step::Release(slot, all)),
-        2 => (slot(), gone()).prop_map(|(slot, gone)| Step::Delete(slot, gone)),
+        2 => (slot(), deleted_range()).prop_map(|(slot, deleted)| Step::Delete(slot, deleted)),
         6 => (slot(), fates()).prop_map(|(slot, fate)| Step::CarryOn(slot, fate)),
         2 => slot().prop_map(Step::Sweep),
         2 => (slot(), key()).prop_map(|(slot, key)| Step::Forget(slot, key)),
@@ -122,7 +120,7 @@ impl World {
             Step::Start(slot, folder, bits, offset) => self.start(slot, folder, bits, offset),
             Step::Copy(folder) => self.copy(folder),
             Step::Release(slot, with_segments) => self.truncate(slot, with_segments),
-            Step::Delete(slot, gone) => self.delete(slot, gone),
+            Step::Delete(slot, deleted) => self.delete(slot, deleted),
             Step::CarryOn(slot, fate) => self.carry_on(slot, fate),
             Step::Sweep(slot) => self.sweep(slot),
             Step::Forget(slot, key) => drop(self.running[slot].as_mut().map(|i| i.cache.remove(&KEYS[key]))),

@@ -54,21 +54,21 @@ impl SharedStore {
     pub(crate) fn write(&mut self, key: Key, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
         let held = self.pages.entry(key).or_default();
-        let stands = |page: &Page| match (page.write_in_group(), held.get(&page.number)) {
+        let is_applicable = |page: &Page| match (page.write_in_group(), held.get(&page.number)) {
             (WriteKind::Insert, held) => held.is_none(),
             (_, held) => held.is_some_and(|document| document.rev == page.rev()),
         };
-        if !pages.iter().all(|page| stands(page)) {
+        if !pages.iter().all(|page| is_applicable(page)) {
             return false;
         }
         for page in pages {
             match page.write_in_group() {
                 WriteKind::Remove => drop(held.remove(&page.number)),
-                WriteKind::Append { start } => {
-                    is_continued(&held[&page.number].readings, page, start);
-                    held.insert(page.number, Document::of(page));
+                WriteKind::Append { from } => {
+                    check_append(&held[&page.number].readings, page, from);
+                    held.insert(page.number, Document::from_page(page));
                 }
-                WriteKind::Insert | WriteKind::Replace => drop(held.insert(page.number, Document::of(page))),
+                WriteKind::Insert | WriteKind::Replace => drop(held.insert(page.number, Document::from_page(page))),
             }
         }
         self.check(key);
@@ -76,8 +76,8 @@ impl SharedStore {
     }
 
     /// Removes a whole bucket if every cell in it is older than a stamp.
-    pub(crate) fn remove_older(&mut self, key: Key, before: Stamp) {
-        let is_old = |document: &Document| document.readings.stamps().greatest() < before;
+    pub(crate) fn remove_older(&mut self, key: Key, limit: Stamp) {
+        let is_old = |document: &Document| document.readings.stamps().greatest() < limit;
         if self.pages.get(&key).is_some_and(|pages| pages.values().all(is_old)) {
             self.pages.remove(&key);
         }
@@ -86,7 +86,7 @@ impl SharedStore {
     fn check(&mut self, key: Key) {
         let pages = &self.pages[&key];
         self.pages_max = self.pages_max.max(pages.len());
-        assert!((0..).zip(pages.keys()).all(|(at, number)| at == *number), "a gap in the pages: {:?}", pages.keys());
+        assert!((0..).zip(pages.keys()).all(|(i, number)| i == *number), "a gap in the pages: {:?}", pages.keys());
         assert!(pages.values().filter(|document| !document.closed).count() <= 1, "two open pages");
         let mut seen = BTreeSet::new();
         for document in pages.values() {
@@ -100,41 +100,41 @@ impl SharedStore {
     /// Every stored cell of a bucket.
     pub(crate) fn cells(&self, key: Key) -> BTreeMap<Cell, Value> {
         let pages = self.pages.get(&key).into_iter().flatten();
-        pages.flat_map(|(_, document)| cells_of(&document.readings)).collect()
+        pages.flat_map(|(_, document)| list_cells(&document.readings)).collect()
     }
 }
 
 impl Document {
-    fn of(page: &Page) -> Self {
+    fn from_page(page: &Page) -> Self {
         let readings = page.readings.clone();
         Self { rev: page.next_rev(), closed: page.closed, has_overflow: page.has_overflow, readings }
     }
 }
 
 /// Checks that an append keeps the stored readings and adds new ones after them.
-fn is_continued(stored: &Readings, page: &Page, from: usize) {
-    assert_eq!(stored.len(), from, "what is appended comes after all that is stored");
-    for at in 0..from {
-        let said = |set: &Readings| -> BTreeMap<Arc<str>, Value> {
-            set.fields(at).map(|(name, value)| (name.clone(), value.clone())).collect()
+fn check_append(stored: &Readings, page: &Page, start: usize) {
+    assert_eq!(stored.len(), start, "what is appended comes after all that is stored");
+    for row in 0..start {
+        let fields = |set: &Readings| -> BTreeMap<Arc<str>, Value> {
+            set.fields(row).map(|(name, value)| (name.clone(), value.clone())).collect()
         };
-        assert_eq!(stored.times()[at], page.readings.times()[at]);
-        assert!(said(stored) == said(&page.readings), "an append changes nothing that is stored");
+        assert_eq!(stored.times()[row], page.readings.times()[row]);
+        assert!(fields(stored) == fields(&page.readings), "an append changes nothing that is stored");
     }
 }
 
-pub(crate) fn cells_of(readings: &Readings) -> Vec<(Cell, Value)> {
-    let of = |(at, time): (usize, &i64)| {
-        readings.fields(at).map(|(name, value)| ((*time, name.to_string()), value.clone())).collect::<Vec<_>>()
+pub(crate) fn list_cells(readings: &Readings) -> Vec<(Cell, Value)> {
+    let row_cells = |(row, time): (usize, &i64)| {
+        readings.fields(row).map(|(name, value)| ((*time, name.to_string()), value.clone())).collect::<Vec<_>>()
     };
-    readings.times().iter().enumerate().flat_map(of).collect()
+    readings.times().iter().enumerate().flat_map(row_cells).collect()
 }
 
 /// Every summary equals the fold over the values.
 fn check_summaries(readings: &Readings) {
     for (name, cells) in readings.columns() {
         let folded = Summary::fold(cells.iter().flatten());
-        let kept = readings.summaries().find(|(of, _)| *of == name).map(|(_, summary)| summary.clone());
+        let kept = readings.summaries().find(|(field, _)| *field == name).map(|(_, summary)| summary.clone());
         assert_eq!(format!("{kept:?}"), format!("{folded:?}"), "the summary of {name}");
     }
 }

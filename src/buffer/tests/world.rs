@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::instance::{Deleting, Folder, Instance, LawFlush};
+use super::instance::{Folder, Instance, LawFlush, RunningDeletion};
 use super::names;
-use super::oracle::{Given, Gone, Oracle, Record};
+use super::oracle::{DeletedRange, Oracle, Record, SentReading};
 use super::store::{Key, SharedStore};
 use crate::bucket::deletions::{Covers, RememberedDeletion};
 use crate::bucket::packed::UnpackedRows;
@@ -87,8 +87,8 @@ impl World {
         let opening = self.id();
         self.running[slot] = Some(Instance::open(place, &self.folders[place], opening, random, offset));
         self.beat(slot);
-        // Before it acks, each other instance must have seen it or know that its own view is too old, because an
-        // instance without others records no stamp for an equal value.
+        // An instance that believes to be alone stores no stamp for an equal value. So before this one acks, each other
+        // instance must have seen it, or know that its own view is too old.
         (0..self.running.len()).for_each(|slot| self.beat(slot));
     }
 
@@ -128,22 +128,22 @@ impl World {
         if with_segments {
             // The newest segment stays.
             let newest = folder.records.last_key_value().map_or(0, |(stamp, _)| stamp - 1);
-            folder.gone = folder.truncated.min(newest);
+            folder.cut_off = folder.truncated.min(newest);
         }
     }
 
     /// Logs and acks a request.
-    pub(crate) fn write(&mut self, slot: usize, rows: Vec<Given>) {
+    pub(crate) fn write(&mut self, slot: usize, rows: Vec<SentReading>) {
         self.log(slot, rows, None);
     }
 
-    pub(crate) fn delete(&mut self, slot: usize, gone: Gone) {
-        self.log(slot, Vec::new(), Some(gone));
+    pub(crate) fn delete(&mut self, slot: usize, deleted: DeletedRange) {
+        self.log(slot, Vec::new(), Some(deleted));
     }
 
-    fn log(&mut self, slot: usize, rows: Vec<Given>, deletion: Option<Gone>) {
+    fn log(&mut self, slot: usize, rows: Vec<SentReading>, deletion: Option<DeletedRange>) {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.is_clock_right()) else { return };
-        let above = if deletion.is_some() { instance.registry_view.greatest() } else { 0 };
+        let above = if deletion.is_some() { instance.registry_view.greatest_stamp() } else { 0 };
         let stamp = instance.stamp(self.now, above);
         let record = self.oracle.log(stamp, instance.opening, rows, deletion);
         instance.dispatch(&record);
@@ -159,13 +159,13 @@ impl World {
         }
         let Some(rows) = instance.memtable.remove(&key) else { return };
         let cached = if how == 0 { instance.cache.remove(&key) } else { None };
-        let from_cache = cached.is_some();
+        let is_from_cache = cached.is_some();
         let flush = LawFlush {
             rows: Arc::new(rows),
             bucket: cached.unwrap_or_default(),
             round: Vec::new(),
             is_stale: how == 2,
-            from_cache,
+            is_from_cache,
             set_aside: Vec::new(),
             passed_over: Vec::new(),
             below: Vec::new(),
@@ -208,7 +208,7 @@ impl World {
         let all = applied.new + applied.duplicate + applied.overwritten + applied.set_aside;
         assert_eq!(all, kept.len() as u64, "each reading is counted once");
         flush.set_aside = flush.bucket.set_aside().iter().map(|place| places[*place]).collect();
-        flush.is_stale = flush.from_cache && !flush.set_aside.is_empty();
+        flush.is_stale = flush.is_from_cache && !flush.set_aside.is_empty();
         flush.round.clear();
         self.merges += 1;
     }
@@ -220,7 +220,7 @@ impl World {
         let Some(flush) = instance.flushes.get_mut(&key) else { return };
         if flush.is_stale {
             flush.bucket = Bucket::from_stored(self.store.read(key, &covers));
-            flush.from_cache = false;
+            flush.is_from_cache = false;
             flush.is_stale = false;
             return self.merge(slot, key);
         }
@@ -275,26 +275,26 @@ impl World {
         let Some(instance) = &mut self.running[slot] else { return };
         let Some(deleting) = &mut instance.deleting else { return self.arrive(slot) };
         let record = deleting.record.clone();
-        let Some(gone) = &record.deletion else { return };
+        let Some(deleted) = &record.deletion else { return };
         if instance.registry_view.is_stored(record.stamp)
-            || instance.registry_view.is_done(&Instance::remembered(&record, gone))
+            || instance.registry_view.is_done(&Instance::registry_entry(&record, deleted))
         {
             self.oracle.check_passed_over(&record);
             return self.end_deletion(slot, &record);
         }
         if !deleting.is_remembered {
             deleting.is_remembered = true;
-            let remembered = Instance::remembered(&record, gone);
+            let remembered = Instance::registry_entry(&record, deleted);
             self.change_deletions(slot, |registry| registry.remember(remembered));
             return;
         }
         let Some(key) = deleting.left.last().copied() else {
-            let done = RememberedDeletion { done: true, ..Instance::remembered(&record, gone) };
+            let done = RememberedDeletion { done: true, ..Instance::registry_entry(&record, deleted) };
             self.change_deletions(slot, |registry| registry.remember(done));
             return self.end_deletion(slot, &record);
         };
         let hour = Hour(key.1).start_ns()..Hour(key.1).end_ns();
-        if gone.range.start <= hour.start && gone.range.end >= hour.end {
+        if deleted.range.start <= hour.start && deleted.range.end >= hour.end {
             self.store.remove_older(key, record.stamp);
         }
         let covers = self.running[slot].as_ref().map(|instance| instance.covers(key)).unwrap_or_default();
@@ -308,11 +308,11 @@ impl World {
 
     /// Removes a deletion's range from one bucket by one write. Returns true if nothing was left to write.
     fn cut(&mut self, slot: usize, key: Key, covers: &Covers, record: &Record, fate: Network) -> bool {
-        let Some(gone) = &record.deletion else { return true };
+        let Some(deleted) = &record.deletion else { return true };
         let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
         let held = deleting.and_then(|deleting| deleting.bucket.take());
         let mut bucket = held.unwrap_or_else(|| Bucket::from_stored(self.store.read(key, covers)));
-        bucket.delete(&gone.range, record.stamp);
+        bucket.delete(&deleted.range, record.stamp);
         let Some(group) = bucket.next_writes().pop() else { return true };
         match fate {
             Network::Answered | Network::LandedUnknown => drop(self.store.write(key, &bucket, &group)),
@@ -338,20 +338,20 @@ impl World {
     fn arrive(&mut self, slot: usize) {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.flushes.is_empty()) else { return };
         let Some(record) = instance.deletions.front().cloned() else { return };
-        let Some(gone) = &record.deletion else { return };
-        let keys: Vec<Key> = KEYS.into_iter().filter(|(sensor, _)| gone.sensors.contains(sensor)).collect();
+        let Some(deleted) = &record.deletion else { return };
+        let keys: Vec<Key> = KEYS.into_iter().filter(|(sensor, _)| deleted.sensors.contains(sensor)).collect();
         for key in &keys {
             instance.cache.remove(key);
             let Some(rows) = instance.memtable.get_mut(key) else { continue };
-            let dropped = rows.take_out(|time, stamp| gone.range.contains(&time) && stamp < record.stamp);
-            let mut unpacked = UnpackedRows::default();
+            let dropped = rows.take_out(|time, stamp| deleted.range.contains(&time) && stamp < record.stamp);
+            let mut unpacked = Unpacked::default();
             unpacked.unpack_in_time_order([&dropped]);
             let records = &self.folders[instance.folder].records;
             unpacked.rows(&names().fields).for_each(|r| self.oracle.note_stored(&records[&r.stamp], key.0, r.time));
             instance.release(dropped.stamps());
         }
         instance.memtable.retain(|_, rows| !rows.is_empty());
-        instance.deleting = Some(Deleting { record, is_remembered: false, left: keys, bucket: None });
+        instance.deleting = Some(RunningDeletion { record, is_remembered: false, left: keys, bucket: None });
     }
 
     fn end_deletion(&mut self, slot: usize, record: &Record) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::owned;
 use crate::config::default_file::{default_file, table};
-use crate::config::layers::variable_of;
+use crate::config::layers::variable_name;
 use crate::config::units::{MIB, parse_duration, parse_size};
 use crate::config::*;
 
@@ -49,7 +49,7 @@ fn the_default_file_holds_the_defaults() {
 fn bounds_are_inclusive_and_nothing_beyond_them_is_accepted() {
     let mut bounded = 0;
     for Key { name, expected, .. } in keys() {
-        let variable = variable_of(name);
+        let variable = variable_name(name);
         let Some((kind, (low, high))) =
             expected.split_once(", ").and_then(|(kind, b)| Some((kind, b.split_once(" to ")?)))
         else {

@@ -70,7 +70,7 @@ fn variables_are_read_by_the_keys_type() {
     assert_eq!(settings.ingest.bytes_in_flight, GIB);
     assert_eq!(settings.limits.body_bytes, 1_000_000);
     assert_eq!(settings.flush.interval, Duration::from_millis(10));
-    assert!(settings.exposed().is_some() && settings.auth.first_token);
+    assert!(settings.exposed_address().is_some() && settings.auth.first_token);
     assert_eq!(settings.telemetry.log_level, "warn,hourglass_store=DEBUG");
     assert_eq!(settings.telemetry.log_format, LogFormat::Json);
 }
@@ -448,7 +448,8 @@ fn no_problem_shows_credentials() {
 #[test]
 fn each_key_has_a_variable_of_its_own() {
     let keys = keys();
-    let variables: std::collections::BTreeSet<String> = keys.iter().map(|key| layers::variable_of(key.name)).collect();
+    let variables: std::collections::BTreeSet<String> =
+        keys.iter().map(|key| layers::variable_name(key.name)).collect();
     assert_eq!(variables.len(), keys.len());
 }
 
@@ -462,7 +463,7 @@ fn only_tests_can_set_constants() {
             let mut problems = Vec::new();
             let mut layers = Layers::defaults(sets_constants);
             layers.add_file(&path, &text, &mut problems);
-            layers.add_environment(owned(&[(&layers::variable_of(key.name), "x")]), &mut problems);
+            layers.add_environment(owned(&[(&layers::variable_name(key.name), "x")]), &mut problems);
             let expected = if key.is_constant && !sets_constants { 2 } else { 0 };
             assert_eq!(problems.len(), expected, "{}: {problems:?}", key.name);
         }

@@ -1,5 +1,5 @@
-//! Endpoints for `hourglass backup`. The readings of a day and the sensors of a database are streamed while they are read,
-//! within half of a request's memory. Only one stream is sent at a time.
+//! Endpoints for `hourglass backup`. The readings of a day and the sensors of a database are streamed while they are
+//! read, within half of a request's memory. Only one stream is sent at a time.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::access::TokenStoreError;
 use crate::backup::form::{Frames, HEAD};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as kept};
+use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as proved_backup};
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
@@ -47,7 +47,7 @@ pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    parameters.sender.note(app, "BACKUP".to_owned(), "", "begun");
+    parameters.requester.note(app, "BACKUP".to_owned(), "", "begun");
     let databases = app.store.raw().databases().await.map_err(storage_error)?;
     let rows = app.store.raw().read_settings().await.map_err(storage_error)?;
     let settings = settings_to_json(rows.iter().map(|(name, settings)| (name, settings)));
@@ -82,15 +82,15 @@ pub async fn day(parameters: Parameters) -> ApiResult<Response> {
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
     let known = known_digest(&parameters)?;
-    let turn = Turn::wait(&parameters).await?;
-    let bounds = ReadBounds::of_memory(app.backup_bytes());
+    let permit = SendPermit::wait(&parameters).await?;
+    let bounds = ReadBounds::for_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
-        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(storage_error)?
+        && known == compute_digest(&app.store, &database, hours.clone(), bounds).await.map_err(storage_error)?
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(stream(app, database, Some((hours, bounds)), turn))
+    Ok(stream(app, database, Some((hours, bounds)), permit))
 }
 
 /// Parses the digest of the last backup.
@@ -100,7 +100,7 @@ fn known_digest(parameters: &Parameters) -> ApiResult<Option<u128>> {
 }
 
 /// Makes an answer with the readings of some hours, or with all sensors. Reads one part ahead.
-fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBounds)>, turn: Turn) -> Response {
+fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBounds)>, permit: SendPermit) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     let parts = futures_util::stream::poll_fn(move |context| {
         receiver.poll_recv(context).map(|part| part.map(Ok::<_, std::convert::Infallible>))
@@ -115,7 +115,7 @@ fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBound
             // The refusal takes the place of the end.
             let _ = sender.send(Frames::refusal(&error).into()).await;
         }
-        drop(turn);
+        drop(permit);
     });
     ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(parts)).into_response()
 }
@@ -125,33 +125,33 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let app = parameters.app.clone();
     let database = parameters.stored_database()?;
     let known = known_digest(&parameters)?;
-    let turn = Turn::wait(&parameters).await?;
+    let permit = SendPermit::wait(&parameters).await?;
     if let Some(known) = known {
         let mut sensors = Sensors::new(&app.store, &database);
         let mut frames = Frames::default();
         while let Some(document) = sensors.next().await.map_err(storage_error)? {
             drop(frames.sensor(&document));
         }
-        if frames.held().content == known {
+        if frames.totals().content == known {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
-    Ok(stream(app, database, None, turn))
+    Ok(stream(app, database, None, permit))
 }
 
-/// Held while a part of a backup is sent.
-struct Turn {
+/// The turn and the memory for sending a part of a backup, held until the part is sent.
+struct SendPermit {
     _permit: Option<OwnedSemaphorePermit>,
-    _held: HeldBytes,
+    _memory: HeldBytes,
 }
 
-impl Turn {
+impl SendPermit {
     /// Waits until no other part of a backup is sent, and reserves the memory.
     async fn wait(parameters: &Parameters) -> ApiResult<Self> {
         let app = &parameters.app;
         let permit = app.backups.clone().acquire_owned().await.ok();
-        let budget = app.query.begin(&parameters.sender.by, "backup");
-        Ok(Self { _permit: permit, _held: budget.hold(app.backup_bytes())? })
+        let budget = app.query.begin(&parameters.requester.caller, "backup");
+        Ok(Self { _permit: permit, _memory: budget.hold(app.backup_bytes())? })
     }
 }
 
@@ -177,7 +177,7 @@ async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<
     }
 }
 
-async fn digest_of(
+async fn compute_digest(
     store: &MergedView,
     database: &str,
     hours: Range<Hour>,
@@ -231,7 +231,7 @@ pub async fn proved(parameters: Parameters) -> ApiResult<StatusCode> {
         ApiError::Bad("parameter began is missing or invalid: send milliseconds since 1970".to_owned())
     })?;
     let folder = parameters.app.settings.server.data_dir.clone();
-    let written = run_blocking(move || kept::keep(&folder, began)).await.map_err(storage_error)?;
+    let written = run_blocking(move || proved_backup::write(&folder, began)).await.map_err(storage_error)?;
     written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
     parameters.app.metrics.backup_proved(began);
     Ok(StatusCode::NO_CONTENT)

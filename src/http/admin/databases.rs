@@ -15,7 +15,7 @@ use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::api::sensors;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{InPath, Parameters, Sender};
+use crate::http::parameters::{InPath, Parameters, Requester};
 use crate::http::server::body;
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
@@ -37,7 +37,7 @@ const DAY: i64 = 24 * 3_600_000_000_000;
 /// `GET /api/v1/databases/NAME`.
 pub async fn show(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.sender, &name)?;
+    let name = managed_database(&parameters.requester, &name)?;
     let settings = app.ingest.settings_now().await?;
     let has_settings = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
     if !has_settings && !app.query.all_databases().await?.contains(&name) {
@@ -54,7 +54,7 @@ pub async fn put(
     mut body: Body,
 ) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.sender, &name)?;
+    let name = managed_database(&parameters.requester, &name)?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
     let changes = parse_body(&bytes)?;
@@ -62,16 +62,16 @@ pub async fn put(
     if is_dry {
         return Ok(Json(preview_expiry(app, &parameters.budget(), &name, &changes).await?));
     }
-    app.ingest.put_settings(&name, &changes, &parameters.sender.by).await?;
+    app.ingest.put_settings(&name, &changes, &parameters.requester.caller).await?;
     let settings = app.ingest.settings_now().await?;
-    parameters.sender.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
+    parameters.requester.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
     Ok(Json(settings_json(&name, &settings)))
 }
 
 /// Returns the name of a database that the caller administers. The policy `autogen` stands for the database itself.
-fn managed_database(sender: &Sender, name: &str) -> ApiResult<String> {
+fn managed_database(requester: &Requester, name: &str) -> ApiResult<String> {
     let name = name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(name);
-    sender.check_manages(name)?;
+    requester.check_manages(name)?;
     check_database_name(name)?;
     Ok(name.to_owned())
 }
@@ -138,8 +138,8 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         let kept = settings.readings_retention(&policy_database(name, policy));
         json!({ "name": policy, "readings": own.readings.map(retention_text), "kept": retention_text(kept) })
     };
-    let summaries = settings.summaries_retention(name);
-    let from = settings.readings_start(name, now);
+    let summaries = settings.summaries_kept(name);
+    let readable_from = settings.readings_from(name, now);
     let mut body = json!({
         "name": name,
         "readings": own.readings.map(retention_text),
@@ -150,10 +150,10 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         "drift": own.drift.map(Drift::name),
         "drift_as": settings.drift(name).name(),
         "kept": retention_text(kept),
-        "expired_before": from.or_else(|| kept.cutoff(now)).map(rfc3339),
+        "expired_before": readable_from.or_else(|| kept.cutoff(now)).map(rfc3339),
         "policies": settings.policies(name).map(policy_json).collect::<Vec<_>>(),
     });
-    if from.is_some() || summaries != kept {
+    if readable_from.is_some() || summaries != kept {
         body["summaries_kept"] = json!(retention_text(summaries));
         body["removed_before"] =
             json!(own.expired_readings.map(|expired| expired.done).filter(|done| *done > TIMESTAMP_MIN).map(rfc3339));
@@ -176,14 +176,14 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     by_database.insert(name.to_owned(), own);
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
-    let Some(before) = settings.summaries_only_cutoff(name, now) else {
-        let until = settings.readings_retention(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
-        return count_expired(app, budget, name, begin.min(until)..until).await;
+    let Some(before) = settings.summaries_only_before(name, now) else {
+        let cutoff = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+        return count_expired(app, budget, name, begin.min(cutoff)..cutoff).await;
     };
     let from = expired_before.unwrap_or(TIMESTAMP_MIN).min(before);
     let mut preview = count_expired(app, budget, name, from..before).await?;
-    let until = settings.cutoff(name, now).unwrap_or(TIMESTAMP_MIN);
-    let mut summaries = count_expired(app, budget, name, begin.min(until)..until).await?;
+    let cutoff = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
+    let mut summaries = count_expired(app, budget, name, begin.min(cutoff)..cutoff).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");
     }
@@ -191,8 +191,8 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     Ok(preview)
 }
 
-/// Counts the sensors, days and readings of a database in a range. The number of readings is null if it cannot be computed
-/// from summaries.
+/// Counts the sensors, days and readings of a database in a range. The number of readings is null if it cannot be
+/// computed from summaries.
 async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> ApiResult<Value> {
     let cutoff = range.end;
     if cutoff <= TIMESTAMP_MIN {
@@ -226,7 +226,7 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
     let days = |first: i64| cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
     Ok(json!({
         "dry_run": true, "before": rfc3339(cutoff), "sensors": sensors,
-        "sensors_wholly": sensors.map(|sensors| known.wholly.min(sensors)),
+        "sensors_wholly": sensors.map(|sensors| known.without_later.min(sensors)),
         "days": if has_none { Some(0) } else { oldest.map(days) }, "oldest": oldest.map(rfc3339),
         "readings": counts.map(|counts| counts.iter().sum::<i64>()),
     }))
@@ -237,7 +237,7 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
 struct KnownSensors {
     sensors: usize,
     /// Sensors without later readings.
-    wholly: usize,
+    without_later: usize,
     /// The first reading in the range.
     oldest: Option<i64>,
 }
@@ -257,7 +257,7 @@ async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64
                 continue;
             }
             known.sensors += 1;
-            known.wholly += usize::from(last < range.end);
+            known.without_later += usize::from(last < range.end);
             let first = first.max(range.start);
             known.oldest = Some(known.oldest.map_or(first, |oldest| oldest.min(first)));
         }

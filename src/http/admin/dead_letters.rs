@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::http::errors::{ApiError, ApiResult, DEAD_LETTERS};
 use crate::http::parameters::Parameters;
-use crate::ingest::dead_letters::{DeadLetter, Outstanding};
+use crate::ingest::dead_letters::{DeadLetter, OutstandingLetters};
 
 /// Maximum bytes of the lines of one dead letter.
 const LINES_BYTES_MAX: usize = 16 << 10;
@@ -60,10 +60,10 @@ fn letter_json(id: u64, letter: &DeadLetter) -> Value {
 }
 
 /// Answers a flush that stored everything except dead letters.
-pub fn not_stored(outstanding: &Outstanding) -> Response {
+pub fn not_stored(outstanding: &OutstandingLetters) -> Response {
     let error = format!(
         "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
-        outstanding.described()
+        outstanding.describe()
     );
     let body = json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.by_database });
     (StatusCode::CONFLICT, Json(body)).into_response()

@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// `GET /api/v1/jobs`.
 pub async fn list(parameters: Parameters) -> Json<Value> {
-    Json(json!({ "jobs": all(&parameters.app.jobs) }))
+    Json(json!({ "jobs": list_json(&parameters.app.jobs) }))
 }
 
 /// `GET /api/v1/jobs/NAME`.
@@ -26,14 +26,14 @@ pub async fn show(parameters: Parameters, InPath(name): InPath<String>) -> ApiRe
     Ok(Json(job_json(find_job(&parameters.app, &name)?)))
 }
 
-/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended, or 202 with its number while it is in progress. A call with
-/// that number as `run` waits for the same run.
+/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended, or 202 with its number while it is in progress. A call
+/// with that number as `run` waits for the same run.
 pub async fn run(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Response> {
     let invalid = |_| ApiError::Bad("parameter run is invalid: use the value of `run` unchanged".to_owned());
     let run: Option<u64> = parameters.get("run").map(str::parse).transpose().map_err(invalid)?;
     let job = find_job(&parameters.app, &name)?;
     let run = run.unwrap_or_else(|| {
-        parameters.sender.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
+        parameters.requester.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
         job.ask()
     });
     let has_ended = job.wait(run, WAIT_MAX).await;
@@ -49,8 +49,8 @@ fn find_job<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
 }
 
 /// The state of all jobs.
-pub fn all(jobs: &Jobs) -> Vec<Value> {
-    jobs.all().iter().map(|job| job_json(job)).collect()
+pub fn list_json(jobs: &Jobs) -> Vec<Value> {
+    jobs.states().iter().map(|job| job_json(job)).collect()
 }
 
 fn job_json(job: &JobState) -> Value {

@@ -49,7 +49,7 @@ pub async fn remove(parameters: Parameters) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
     let removed = with_lines(app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
     let outcome = removed.as_ref().map_or_else(ToString::to_string, |removed| format!("{removed} removed"));
-    parameters.sender.note(app, "REMOVE REJECTIONS".to_owned(), database, outcome);
+    parameters.requester.note(app, "REMOVE REJECTIONS".to_owned(), database, outcome);
     Ok(Json(json!({ "removed": removed? })))
 }
 
@@ -65,10 +65,10 @@ async fn with_lines<T: Send + 'static>(
 }
 
 /// The number of lines by code, and the newest lines.
-fn list_json(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
+fn list_json(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
     let mut newest: VecDeque<(u64, KeptLine)> = VecDeque::new();
     let mut codes: BTreeMap<String, u64> = BTreeMap::new();
-    lines.read(after, |id, line| {
+    lines.read(after_id, |id, line| {
         if selection.has(&line) {
             *codes.entry(line.code.clone()).or_default() += 1;
             newest.push_back((id, line));
@@ -82,15 +82,15 @@ fn list_json(lines: &KeptLines, after: u64, limit: usize, selection: &Selection)
     Ok(json!({ "codes": codes, "rejections": shown }))
 }
 
-/// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the last
-/// line. Empty without lines.
-fn export(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
+/// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the
+/// last line. Empty without lines.
+fn export(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
     let mut text = String::new();
     let mut count = 0;
     let mut last = 0;
-    lines.read(after, |id, line| {
+    lines.read(after_id, |id, line| {
         if selection.has(&line) {
-            text.push_str(&line.exported());
+            text.push_str(&line.to_line_protocol());
             count += 1;
             last = id;
         }
@@ -106,7 +106,7 @@ fn export(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) ->
 struct Selection {
     /// `None` selects all databases that the caller administers.
     database: Option<String>,
-    by: Caller,
+    caller: Caller,
     received: Range<i64>,
     code: Option<String>,
     measurement: Option<String>,
@@ -115,26 +115,26 @@ struct Selection {
 
 impl Selection {
     fn new(parameters: &Parameters, database: Option<&str>) -> ApiResult<Self> {
-        let by = parameters.sender.by.clone();
+        let caller = parameters.requester.caller.clone();
         let database = database.map(str::to_owned);
         let is_allowed = match &database {
-            Some(database) => by.may_manage(database),
-            None => by.may_manage_some(),
+            Some(database) => caller.may_manage(database),
+            None => caller.may_manage_some(),
         };
         if !is_allowed {
             let scope = database.map_or_else(String::new, |database| format!(" of database {database:?}"));
-            let text = format!("{} may not see rejections{scope}: use a token created with --admin", by.name());
+            let text = format!("{} may not see rejections{scope}: use a token created with --admin", caller.name());
             return Err(ApiError::Forbidden(text));
         }
         let text = |name: &str| parameters.get(name).map(str::to_owned);
         let [code, measurement, contains] = ["code", "measurement", "contains"].map(text);
-        Ok(Self { database, by, received: parameters.range()?, code, measurement, contains })
+        Ok(Self { database, caller, received: parameters.range()?, code, measurement, contains })
     }
 
     fn has(&self, line: &KeptLine) -> bool {
         let is_in_database = match &self.database {
             Some(database) => line.database == *database || owner(&line.database) == database,
-            None => self.by.may_manage(&line.database),
+            None => self.caller.may_manage(&line.database),
         };
         is_in_database
             && self.received.contains(&line.received)

@@ -48,7 +48,7 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
     let kind = kind.ok_or_else(|| ApiError::Bad(format!("parameter kind: use {KINDS}")))?;
     let statement = format!("DELETE RENAME {} {from:?} {tag:?} {measurement:?}", kind.name());
     let without = |held: &Renames| {
-        let unknown = || RenameRefusal::Unknown { kind, from: from.clone(), database: database.clone() };
+        let unknown = || RenameRefusal::Unknown { kind, name: from.clone(), database: database.clone() };
         held.without(kind, &tag, &measurement, &from).ok_or_else(unknown)
     };
     change(&parameters, &database, without, statement).await
@@ -73,7 +73,7 @@ async fn change(
         }
         if is_dry || app.ingest.set_renames(database, &held, &changed).await? {
             if !is_dry {
-                parameters.sender.note(app, statement, database, "done");
+                parameters.requester.note(app, statement, database, "done");
             }
             return Ok(Json(effect_json(is_dry, &effect)));
         }
@@ -84,7 +84,7 @@ async fn change(
 /// Returns the database, if the caller administers it.
 fn managed_database(parameters: &Parameters) -> ApiResult<String> {
     let name = parameters.stored_database()?;
-    parameters.sender.check_manages(&name)?;
+    parameters.requester.check_manages(&name)?;
     Ok(name)
 }
 

@@ -16,17 +16,18 @@ use crate::access::{
 use crate::clock::now_seconds;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{InPath, Parameters, Sender};
+use crate::http::parameters::{InPath, Parameters, Requester};
 use crate::http::server::body;
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::rfc3339;
 
 /// `GET /api/v1/caller`: the name and the rights of the caller.
-pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): Extension<Sender>) -> Json<Value> {
-    let token = by.token();
+pub async fn caller(State(app): State<Arc<App>>, Extension(requester): Extension<Requester>) -> Json<Value> {
+    let caller = &requester.caller;
+    let token = caller.token();
     Json(json!({
-        "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": by.is_admin(),
-        "metrics": by.may_observe(), "scopes": token.map(|token| scopes_json(&token.scopes)),
+        "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": caller.is_admin(),
+        "metrics": caller.may_observe(), "scopes": token.map(|token| scopes_json(&token.scopes)),
         "expires": token.and_then(|token| token.expires).map(time),
     }))
 }
@@ -34,7 +35,8 @@ pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): E
 /// `GET /api/v1/tokens`.
 pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     let now = now_seconds();
-    let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| token_json(token, *used, now)).collect();
+    let tokens: Vec<Value> =
+        app.access.list().iter().map(|listed| token_json(&listed.token, listed.last_use, now)).collect();
     Json(json!({ "tokens": tokens }))
 }
 
@@ -49,7 +51,7 @@ pub async fn create(parameters: Parameters, headers: HeaderMap, body: Body) -> A
 
 /// `POST /api/v1/tokens/{key}/revoke`.
 pub async fn revoke(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
-    if name == parameters.sender.by.name() {
+    if name == parameters.requester.caller.name() {
         let text = "a token cannot revoke itself: use another token, or hourglass token revoke";
         return Err(ApiError::Conflict(text.to_owned()));
     }
@@ -58,7 +60,7 @@ pub async fn revoke(InPath(name): InPath<String>, parameters: Parameters) -> Api
 }
 
 async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<ChangedToken> {
-    let Parameters { app, sender, .. } = parameters;
+    let Parameters { app, requester, .. } = parameters;
     let changed = app.access.change(change, now_seconds()).await.map_err(|error| match error {
         RejectedChange::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
         RejectedChange::TooLong { .. } => ApiError::Bad(error.to_string()),
@@ -72,8 +74,8 @@ async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<Chang
         quota,
         expires: *expires,
         user: OsUser::default(),
-        by: Some(sender.by.name()),
-        address: sender.address,
+        by: Some(requester.caller.name()),
+        address: requester.address,
     });
     Ok(changed)
 }
@@ -94,7 +96,7 @@ struct TokenRequest {
 
 async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
     let (bytes, _admission) = body::read(&parameters.app, headers, &mut body).await?;
-    if matches!(parameters.sender.by, Caller::Anybody) {
+    if matches!(parameters.requester.caller, Caller::Anybody) {
         let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));
     }

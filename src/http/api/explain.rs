@@ -15,7 +15,7 @@ use crate::http::App;
 use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, ApiResult, Dialect, REJECTED, is_forbidden};
 use crate::http::pairs::Pairs;
-use crate::http::parameters::Sender;
+use crate::http::parameters::Requester;
 use crate::http::render::json;
 use crate::http::server::body;
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
@@ -32,13 +32,13 @@ const MEMORY_PER_BYTE: usize = 48;
 /// `POST /api/v1/explain`.
 pub async fn explain(
     State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
+    Extension(requester): Extension<Requester>,
     Extension(endpoint): Extension<&'static Endpoint>,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match explained(&app, &sender, endpoint, &uri, &headers, &mut body).await {
+    match explain_body(&app, &requester, endpoint, &uri, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -49,9 +49,9 @@ pub async fn explain(
     }
 }
 
-async fn explained(
+async fn explain_body(
     app: &App,
-    sender: &Sender,
+    requester: &Requester,
     endpoint: &Endpoint,
     uri: &Uri,
     headers: &HeaderMap,
@@ -60,8 +60,8 @@ async fn explained(
     let known: Vec<&str> = endpoint.parameters().collect();
     let parameters = Pairs::strict(Pairs::parse_url(uri)?, &known)?;
     // Check the rights before the body: a caller that may not write must learn nothing.
-    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &sender.by);
-    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &sender.by);
+    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &requester.caller);
+    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &requester.caller);
     if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }
@@ -73,7 +73,7 @@ async fn explained(
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let options = if is_json { json_options } else { lines_options }?;
-    let arrival = options.arrival(&bytes, sender);
+    let arrival = options.arrival(&bytes, requester);
     let precision = options.precision;
     let length = bytes.len();
     let explanation = if is_json {
@@ -119,7 +119,7 @@ fn explanation_json(explanation: &Explanation, is_json: bool) -> Value {
     json!({
         "write": write,
         "database": explanation.database,
-        "new_database": explanation.new_database,
+        "new_database": explanation.is_new_database,
         "accepted": accepted,
         "rejected": rejected.count,
         "quota": { "readings": accepted, "new_sensors": new_sensors, "passes": error.is_none() },
@@ -138,7 +138,7 @@ fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     let is_new = explanation.new_sensors.contains(&sensor.key);
     // A pinned token must not learn if a sensor outside its pins exists.
     let is_outside_pins = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
-    let is_known = !is_outside_pins && (is_new || explanation.store_asked);
+    let is_known = !is_outside_pins && (is_new || explanation.was_store_asked);
     line["sensor"] = json!(sensor.key);
     line["measurement"] = json!(sensor.measurement);
     line["tags"] = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect::<Map<_, _>>().into();
@@ -150,7 +150,7 @@ fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
         let id = bucket_name(&sensor.key, hour);
         line["time"] = json!(rfc3339(time));
         line["ns"] = json!(time);
-        line["undated"] = json!(point.undated);
+        line["undated"] = json!(point.is_undated);
         line["bucket"] = json!({ "database": explanation.database, "hour": start, "id": id });
     }
     line
@@ -162,7 +162,7 @@ fn rejection_json(rejection: &Rejection) -> Value {
 }
 
 fn field_json(field: &ExplainedField) -> Value {
-    let ExplainedField { name, value, known, kept } = field;
+    let ExplainedField { name, value, family: known, is_kept: kept } = field;
     let mut text = String::new();
     json::value(&mut text, value);
     let shown: Value = serde_json::from_str(&text).unwrap_or_default();

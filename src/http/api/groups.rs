@@ -5,7 +5,7 @@ use axum::Json;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::sensors::{is_silent, latest_of};
+use super::sensors::{is_silent, read_latest};
 use crate::bucket::GroupRule;
 use crate::clock::now_ns;
 use crate::http::App;
@@ -43,7 +43,7 @@ pub async fn values(InPath(name): InPath<String>, parameters: Parameters) -> Api
     let rule = find_rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
-    let found = app.query.group_values(&budget, &database, &parameters.all(), &rule).await?;
+    let found = app.query.group_values(&budget, &database, &parameters.all_sensors(), &rule).await?;
     let after = parameters.get("cursor");
     let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
     let mut text = Text::list(&budget, "values")?;
@@ -71,9 +71,9 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
     let times = parameters.times()?;
-    let all = parameters.all();
+    let all = parameters.all_sensors();
     let after = parameters.get("cursor");
-    let page = GroupMembers { rule: &rule, value: value.as_str(), after, limit: limit.saturating_add(1) };
+    let page = GroupMembers { rule: &rule, value: value.as_str(), last_key: after, limit: limit.saturating_add(1) };
     let mut members = app.query.group_members(&budget, &database, &all, &page).await?;
     let is_cut = members.len() > limit;
     members.truncate(limit);
@@ -83,7 +83,7 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let mut text = Text::list(&budget, "sensors")?;
     for some in members.chunks(BATCH_SENSORS) {
         let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
-        for listed in latest_of(app, &budget, &database, &keys).await? {
+        for listed in read_latest(app, &budget, &database, &keys).await? {
             let item = SensorItem { sensor: &listed, groups: &groups, is_silent: is_silent(app, &listed, now) };
             text.item(|out| sensor(out, item, times, false)).await?;
         }

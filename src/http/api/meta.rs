@@ -33,14 +33,14 @@ const SENSOR: &str = "sensor";
 
 /// `GET /api/v1/sensors/KEY/meta`.
 pub async fn show(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
-    let sensor = parameters.pinned(parameters.key(&key)?)?;
+    let sensor = parameters.check_pins(parameters.key(&key)?)?;
     let database = parameters.database()?;
     Ok(meta_response(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json()))
 }
 
 /// Makes an answer with metadata and its ETag.
 fn meta_response(text: String) -> Response {
-    let tag = tag_of(&text);
+    let tag = etag(&text);
     let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -48,13 +48,13 @@ fn meta_response(text: String) -> Response {
     response
 }
 
-fn tag_of(text: &str) -> String {
+fn etag(text: &str) -> String {
     format!("\"{:016x}\"", rapidhash::v3::rapidhash_v3(text.as_bytes()))
 }
 
 /// Returns true if metadata meets the conditions `If-Match` and `If-None-Match` of a request.
 fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
-    let tag = tag_of(&meta.json());
+    let tag = etag(&meta.json());
     let sent = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -65,16 +65,17 @@ fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
     is_matched && sent(header::IF_NONE_MATCH).all(is_other)
 }
 
-/// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal it.
-fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> ApiResult<()> {
+/// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal
+/// it.
+fn check_conditions(headers: &HeaderMap, caller: &Caller, database: &str) -> ApiResult<()> {
     if let Some(name) =
         [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
     {
         return Err(ApiError::Bad(format!("the header {name} is not supported: send If-Match with an ETag")));
     }
     let has_some = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name));
-    if has_some && !by.may_read(database) {
-        let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", by.name());
+    if has_some && !caller.may_read(database) {
+        let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", caller.name());
         return Err(ApiError::Forbidden(text));
     }
     Ok(())
@@ -89,10 +90,10 @@ pub async fn change(
     mut body: Body,
 ) -> ApiResult<Response> {
     let app = &parameters.app;
-    let by = &parameters.sender.by;
-    let sensor = parameters.pinned(parameters.key(&key)?)?;
+    let caller = &parameters.requester.caller;
+    let sensor = parameters.check_pins(parameters.key(&key)?)?;
     let database = writable_database(&parameters)?;
-    check_conditions(&headers, by, &database)?;
+    check_conditions(&headers, caller, &database)?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
     let bytes_max = app.ingest.meta_text_max();
     if bytes.len() > bytes_max {
@@ -103,7 +104,7 @@ pub async fn change(
         return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
     };
     let arrival =
-        MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
+        MetaArrival { database: &database, received: now_ns(), caller, ack: ack_level(None, &headers)?, is_dry: false };
     let update = if method == Method::PUT { MetaUpdate::Put(values) } else { MetaUpdate::Patch(values) };
     let request = MetaRequest { sensor, update };
     let is_allowed = |meta: &Meta| meets_conditions(&headers, meta);
@@ -113,7 +114,7 @@ pub async fn change(
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
             // A write-only token must not learn stored values.
-            let response = if by.may_read(&database) {
+            let response = if caller.may_read(&database) {
                 meta_response(Value::Object(values).to_string())
             } else {
                 StatusCode::NO_CONTENT.into_response()
@@ -123,7 +124,7 @@ pub async fn change(
         Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
         Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
         Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
-        Some(Err(refused)) => Err(ApiError::Bad(refusal_text(&refused, by, &database))),
+        Some(Err(refused)) => Err(ApiError::Bad(refusal_text(&refused, caller, &database))),
         None => Err(ApiError::Bad("the request has no change".to_owned())),
     }
 }
@@ -140,10 +141,10 @@ fn with_kind_warning(mut response: Response, count: usize, first: Option<&KindFa
 
 /// Returns the database of a change, if the caller may write to it.
 fn writable_database(parameters: &Parameters) -> ApiResult<String> {
-    let by = &parameters.sender.by;
+    let caller = &parameters.requester.caller;
     let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
-    if !by.may_write(name) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name())));
+    if !caller.may_write(name) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", caller.name())));
     }
     Ok(name.to_owned())
 }
@@ -151,7 +152,7 @@ fn writable_database(parameters: &Parameters) -> ApiResult<String> {
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
 pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Response> {
     let app = &parameters.app;
-    let by = &parameters.sender.by;
+    let caller = &parameters.requester.caller;
     let database = writable_database(&parameters)?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
@@ -164,19 +165,20 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
     };
     let rows = rows.map(|(line, row)| {
         let request = row.and_then(|(key, values)| {
-            let sensor = parameters.key(&key).and_then(|sensor| parameters.pinned(sensor));
+            let sensor = parameters.key(&key).and_then(|sensor| parameters.check_pins(sensor));
             let sensor = sensor.map_err(|error| error.to_string())?;
             Ok(MetaRequest { sensor, update: MetaUpdate::Patch(values) })
         });
         (line, request.map_err(MetaRefusal::Unreadable))
     });
-    let arrival = MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry };
+    let arrival =
+        MetaArrival { database: &database, received: now_ns(), caller, ack: ack_level(None, &headers)?, is_dry };
     let mut imported = ImportOutcome::default();
-    let tell = |line, outcome| imported.add(line, outcome, by, &database);
+    let tell = |line, outcome| imported.add(line, outcome, caller, &database);
     app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
     let faulty = imported.faulty;
     let first_fault = imported.first_fault.take();
-    Ok(with_kind_warning(imported.respond(is_dry, by.may_read(&database)), faulty, first_fault.as_ref()))
+    Ok(with_kind_warning(imported.respond(is_dry, caller.may_read(&database)), faulty, first_fault.as_ref()))
 }
 
 /// Returns true if the content type is CSV.
@@ -186,9 +188,9 @@ fn is_csv(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the text of a refusal. A write-only token must not learn the size of stored metadata.
-fn refusal_text(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
+fn refusal_text(refused: &MetaRefusal, caller: &Caller, database: &str) -> String {
     match refused {
-        MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
+        MetaRefusal::TooLarge { sensor, limit, .. } if !caller.may_read(database) => {
             format!("metadata of {sensor} exceeds the limit of {limit} bytes")
         }
         other => other.to_string(),
@@ -210,7 +212,7 @@ struct ImportOutcome {
 }
 
 impl ImportOutcome {
-    fn add(&mut self, line: usize, outcome: Result<MetaOutcome, MetaRefusal>, by: &Caller, database: &str) {
+    fn add(&mut self, line: usize, outcome: Result<MetaOutcome, MetaRefusal>, caller: &Caller, database: &str) {
         match outcome {
             Ok(MetaOutcome { is_changed, is_new, unlike, .. }) => {
                 self.changed += usize::from(is_changed);
@@ -221,7 +223,7 @@ impl ImportOutcome {
             }
             Err(refusal) => {
                 self.rejected += 1;
-                self.reasons.insert(line, refusal_text(&refusal, by, database));
+                self.reasons.insert(line, refusal_text(&refusal, caller, database));
                 if self.reasons.len() > REASONS_MAX {
                     self.reasons.pop_last();
                 }
@@ -229,7 +231,8 @@ impl ImportOutcome {
         }
     }
 
-    /// Makes the answer. A write-only token must not learn if the metadata existed, so all accepted lines count as changed.
+    /// Makes the answer. A write-only token must not learn if the metadata existed, so all accepted lines count as
+    /// changed.
     fn respond(self, is_dry: bool, can_read: bool) -> Response {
         let reasons: Vec<Value> =
             self.reasons.iter().map(|(line, reason)| json!({ "line": line, "error": reason })).collect();
@@ -276,8 +279,9 @@ fn too_long(row_bytes_max: usize) -> String {
     format!("the line has more than {row_bytes_max} bytes")
 }
 
-/// Parses CSV rows of at most `row_bytes_max` bytes. The header row has the metadata names and one column `sensor`. An empty
-/// cell leaves its name unchanged. A cell with valid JSON other than `null` is that value; all others are strings.
+/// Parses CSV rows of at most `row_bytes_max` bytes. The header row has the metadata names and one column `sensor`. An
+/// empty cell leaves its name unchanged. A cell with valid JSON other than `null` is that value; all others are
+/// strings.
 fn parse_csv(body: &[u8], row_bytes_max: usize) -> ApiResult<impl Iterator<Item = Row>> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
@@ -295,9 +299,9 @@ fn parse_csv(body: &[u8], row_bytes_max: usize) -> ApiResult<impl Iterator<Item 
     Ok(reader.into_records().map(move |record| {
         let record = match record {
             Ok(record) => record,
-            Err(error) => return (lines.number_at(error.position()), Err(error.to_string())),
+            Err(error) => return (lines.line_number(error.position()), Err(error.to_string())),
         };
-        let line = lines.number_at(record.position());
+        let line = lines.line_number(record.position());
         if record.as_slice().len() > row_bytes_max {
             return (line, Err(too_long(row_bytes_max)));
         }
@@ -320,7 +324,7 @@ struct LineCounter<'a> {
 
 impl LineCounter<'_> {
     /// Returns the line of a record. Positions must increase from call to call.
-    fn number_at(&mut self, position: Option<&csv::Position>) -> usize {
+    fn line_number(&mut self, position: Option<&csv::Position>) -> usize {
         let start = position.and_then(|position| usize::try_from(position.byte()).ok()).unwrap_or(self.byte);
         let is_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
         let ends = self.body.get(start..).unwrap_or_default().iter().take_while(is_end).count();
@@ -339,10 +343,10 @@ fn parse_cell(cell: &str) -> Value {
     }
 }
 
-/// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would parse as
-/// another value. Null, which earlier versions stored, is an empty cell.
+/// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would
+/// parse as another value. Null, which earlier versions stored, is an empty cell.
 #[must_use]
-pub fn cell_of(value: &Value) -> String {
+pub fn format_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) if !text.is_empty() && parse_cell(text) == *value => text.clone(),
@@ -414,11 +418,11 @@ mod tests {
         let others = r#"[7, -1.5e300, 0.1, 18446744073709551615, true, {"x":[1,null]}, []]"#;
         let others: Vec<Value> = serde_json::from_str(others).unwrap();
         for value in texts.into_iter().map(Value::from).chain(others) {
-            let cell = cell_of(&value);
+            let cell = format_cell(&value);
             assert!(!cell.is_empty() && parse_cell(&cell) == value, "{value} is written as {cell}");
         }
-        let plain =
-            ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""].map(|text| cell_of(&Value::from(text)) == text);
+        let plain = ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""]
+            .map(|text| format_cell(&Value::from(text)) == text);
         assert_eq!(plain, [true; 7], "plain strings are not quoted");
     }
 

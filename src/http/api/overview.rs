@@ -59,8 +59,8 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
             "days_left": recent.days_left(),
         },
-        "jobs": jobs::all(&app.jobs),
-        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(time_from_ms) },
+        "jobs": jobs::list_json(&app.jobs),
+        "backup": { "proved": proved::read(&app.settings.server.data_dir).and_then(time_from_ms) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples,
     }))

@@ -10,13 +10,13 @@ use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
-use crate::http::render::series::{self, AnswerEnd, SensorReadings, TableColumns};
+use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::query::native::Selection;
-use crate::query::native::many::{ManySelection, TagWords};
+use crate::query::native::many::{ManySelection, SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
-use crate::query::native::readings::{Order, rest};
-use crate::query::native::thinning::Thinned;
+use crate::query::native::readings::{Order, remaining_range};
+use crate::query::native::thinning::ThinnedReadings;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
 use crate::reading::Sensor;
@@ -32,7 +32,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         selector: selected.selector.clone(),
         per_sensor: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
-        from: None,
+        start: None,
     };
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
     let page = Page { limit, cursor: parameters.get("cursor") };
@@ -49,7 +49,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         (_, Some(points_max)) => chart_points(app, &budget, &parameters, selection, points_max).await?,
         (Selector::Sensor(sensor), None) => {
             let sensor = sensor.clone();
-            one_sensor(app, &budget, sensor, selected.by_tag, selection, page).await?
+            one_sensor(app, &budget, sensor, selected.is_by_tag, selection, page).await?
         }
         (Selector::Matching { .. }, None) => many_sensors(app, &budget, selection, page).await?,
     };
@@ -65,7 +65,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
     series::readings(&mut body, format, &series, columns, times, end).await?;
     drop((series, held));
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
 }
 
@@ -96,23 +96,23 @@ async fn one_sensor(
     app: &App,
     budget: &Budget,
     sensor: Arc<Sensor>,
-    by_tag: bool,
+    is_by_tag: bool,
     selection: ManySelection,
     page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
     let ManySelection { per_sensor: mut selection, order, .. } = selection;
     if let Some(cursor) = page.cursor {
-        let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
+        let text = cursor.split_once('.').filter(|_| is_by_tag).map_or(cursor, |(time, _)| time);
         let time = parse_time(text).filter(|time| selection.range.contains(time));
-        selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
+        selection.range = remaining_range(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
-    // The cursor is opaque to clients: the hexadecimal time of the next reading, and the key of a sensor that was found by
-    // its tag, so that the next part is of the same sensor even if other sensors have the tag by then.
-    let cursor = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
+    // The cursor is opaque to clients. It has the time of the next reading in hexadecimal. If the sensor was found by
+    // its tag, it also has the sensor's key, because another sensor may get the same tag before the next request.
+    let cursor = |time: i64| if is_by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
     let next = part.next.map(cursor);
     Ok(ReadingsPart {
-        series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
+        series: part.known.then_some(SensorReadings { sensor, readings: part.readings }).into_iter().collect(),
         next,
         held: part.held,
     })
@@ -128,7 +128,7 @@ async fn many_sensors(
     if let Some(cursor) = page.cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
         let time = parse_time(text).filter(|time| selection.per_sensor.range.contains(time));
-        selection.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+        selection.start = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
     }
     let part = app.query.many_readings(budget, &selection, page.limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
@@ -148,8 +148,8 @@ async fn chart_points(
         }
     }
     let is_one = matches!(selection.selector, Selector::Sensor(_));
-    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
-    series.retain(|(_, readings)| is_one || !readings.is_empty());
+    let ThinnedReadings { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
+    series.retain(|series| is_one || !series.readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }
 

@@ -10,7 +10,7 @@ use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, Selected};
+use crate::http::parameters::{Parameters, SensorSelection};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::json::{self, SensorItem};
@@ -18,7 +18,7 @@ use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::ingest::IngestError;
 use crate::kinds::Kind;
-use crate::query::native::many::TagWords;
+use crate::query::native::many::{SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
@@ -138,8 +138,8 @@ struct SensorPage {
     held: HeldBytes,
 }
 
-/// Reads sensors in batches until `limit` of them match. The cursor is the key of a returned sensor, so it never reveals a
-/// sensor that does not match.
+/// Reads sensors in batches until `limit` of them match. The cursor is the key of a returned sensor, so it never
+/// reveals a sensor that does not match.
 async fn find_sensors(
     app: &App,
     budget: &Budget,
@@ -203,7 +203,7 @@ pub async fn find_documents(
 }
 
 /// Reads the sensors with these stored keys, each with its latest reading, under shown names.
-pub async fn latest_of(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
+pub async fn read_latest(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
     let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, keys).await?) };
     let mut sensors = with_kinds(app, app.query.patiently(read).await?);
     if let Some(renames) = app.query.settings().renames(database) {
@@ -244,7 +244,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
             let names = settings.renames(&database).map(|renames| renames.stored_sensors(sensor));
             let names = names.unwrap_or_else(|| vec![Sensor::clone(sensor)]);
             let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
-            let mut found = latest_of(app, &budget, &database, &keys).await?;
+            let mut found = read_latest(app, &budget, &database, &keys).await?;
             let is_after = |key: &str| query.after.as_deref().is_none_or(|after| after < key);
             found.retain(|sensor| is_match(sensor) && is_after(&sensor.document.sensor.key));
             found.truncate(1);
@@ -261,19 +261,22 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
-    let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
+    let series = |document: SensorDocument| {
+        let latest = document.recent.into_iter().next_back()?;
+        Some(SensorReadings { sensor: document.sensor, readings: vec![latest] })
+    };
     let series: Vec<_> = found.into_iter().map(|sensor| sensor.document).filter_map(series).collect();
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
     series::readings(&mut body, format, &series, columns, times, end).await?;
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }
 
-/// Returns true if the key, or a string in the metadata, contains a lower-case text. The cost is linear in the size of the
-/// document, which also limits the batches, so other requests are not blocked.
+/// Returns true if the key, or a string in the metadata, contains a lower-case text. The cost is linear in the size of
+/// the document, which also limits the batches, so other requests are not blocked.
 fn contains_text(document: &SensorDocument, part: &str) -> bool {
     let is_text = |json: &str| json.starts_with('"');
     let mut names = document.meta.values().filter(|(_, json)| is_text(json)).map(|(name, _)| name);
@@ -319,7 +322,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     };
     let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
     let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
-    let selected = Selected::new(parameters.all());
+    let selected = SensorSelection::new(parameters.all_sensors());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.for_database(&database);

@@ -15,7 +15,7 @@ use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
 use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
 use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
-use crate::http::render::format::preferred;
+use crate::http::render::format::choose_accepted;
 use crate::http::{App, CanSeeDetails, Health, ui};
 use crate::ingest::FailingDatabase;
 use crate::reading::time::rfc3339;
@@ -38,7 +38,7 @@ pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response 
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     // Clients that accept anything get the text, the first choice.
     let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
-    let mut response = match preferred(
+    let mut response = match choose_accepted(
         &accept.join(","),
         FrontFormat::Text,
         [(FrontFormat::Text, TEXTS), (FrontFormat::Page, pages), (FrontFormat::Json, OBJECTS)],
@@ -85,9 +85,9 @@ pub async fn ping(headers: HeaderMap, uri: Uri) -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// `GET /health`: the health in the format of InfluxDB, which clients check before they write. It passes while writes are
-/// acked. The state of the store is one of the checks. The check `log` warns while acked readings may be missing from the
-/// WAL.
+/// `GET /health`: the health in the format of InfluxDB, which clients check before they write. It passes while writes
+/// are acked. The state of the store is one of the checks. The check `log` warns while acked readings may be missing
+/// from the WAL.
 pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<CanSeeDetails>) -> Response {
     let health = app.health.borrow().clone();
     let lag = app.ingest.lag();
@@ -217,8 +217,8 @@ pub(crate) fn refusal(app: &App, health: &Health) -> Option<String> {
 
 /// Seconds since a time in nanoseconds since the epoch; 0 for `None`.
 #[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
-pub(crate) fn age(since: Option<i64>) -> f64 {
-    since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
+pub(crate) fn age(start_ns: Option<i64>) -> f64 {
+    start_ns.map_or(0.0, |start_ns| now_ns().saturating_sub(start_ns).max(0) as f64 / 1e9)
 }
 
 /// `GET /api/v1/status`.
@@ -251,7 +251,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "log_torn": log.found.torn,
         "hot_bytes": app.ingest.dispatch.positions.bucket_cache_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
-        "feeding": !lag.live,
+        "feeding": !lag.is_live,
         "deletions_in_progress": app.ingest.catalog.deletions_in_progress(),
         "blocked": lag.blocked,
         "documents": app.ingest.flushes.blocked.summary(),
@@ -283,12 +283,12 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&app.access.terms(now_seconds()));
     app.metrics.wal(&log, app.ingest.wal_budget());
-    app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.live);
+    app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.is_live);
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 
 /// Answers a request for an unknown path.
-pub async fn unknown(uri: Uri) -> Response {
+pub async fn not_found(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
     let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
     (StatusCode::NOT_FOUND, Json(body)).into_response()

@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, Selected, step};
+use crate::http::parameters::{Parameters, SensorSelection, step};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::WindowTable;
@@ -22,12 +22,12 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
     let selected = parameters.selector(&budget).await?;
     let is_past = Parameters::is_past(&parameters.range()?);
     let aggregation = aggregation(&parameters, &selected)?;
-    let (by, tags) = match &aggregation.group_by {
+    let (series_member, tags) = match &aggregation.group_by {
         GroupBy::Sensor => ("sensor", &[][..]),
         GroupBy::Tags(tags) => ("measurement", &**tags),
     };
     let found = parameters.app.query.aggregate(&budget, &aggregation).await?;
-    let windows = WindowTable { found, is_sparse: aggregation.fill == Fill::None, by };
+    let windows = WindowTable { found, is_sparse: aggregation.fill == Fill::None, series_member };
     let names = RequestNames {
         database: &aggregation.database,
         selector: &aggregation.selector,
@@ -39,7 +39,7 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
     notices.extend(windows.found.notices.iter().cloned());
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next: None, is_past, notices }.respond(&headers)?)
 }
 
@@ -52,7 +52,7 @@ fn group_by(parameters: &Parameters) -> GroupBy {
 }
 
 /// Parses the parameters of an aggregation.
-fn aggregation(parameters: &Parameters, selected: &Selected) -> ApiResult<Aggregation> {
+fn aggregation(parameters: &Parameters, selected: &SensorSelection) -> ApiResult<Aggregation> {
     let names = parameters.get("agg");
     let fields = parameters.names("fields");
     let functions = match names {

@@ -1,8 +1,8 @@
 //! `GET /api/v1/tail`: a stream of readings as they are acked, as server-sent events.
 //!
-//! One task per client selects the readings. Bytes that the client has not received yet are bounded; further readings wait
-//! in the ring of the tail. Readings that the ring has dropped meanwhile are counted and reported to the client. The
-//! caller's rights are checked every second.
+//! One task per client selects the readings. Bytes that the client has not received yet are bounded; further readings
+//! wait in the ring of the tail. Readings that the ring has dropped meanwhile are counted and reported to the client.
+//! The caller's rights are checked every second.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::access::{Caller, Presented};
-use crate::bucket::settings::qualified_name;
+use crate::access::{Caller, PresentedToken};
+use crate::bucket::settings::named_in_full;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::http::errors::{ApiError, ApiResult};
@@ -28,7 +28,7 @@ use crate::http::parameters::Parameters;
 use crate::http::render::json::{self, Times};
 use crate::http::server::auth;
 use crate::http::{App, Health};
-use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
+use crate::ingest::tail::{Listener, TailItem, TailPosition, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
 
@@ -57,7 +57,7 @@ pub async fn tail(
     parameters: Parameters,
 ) -> ApiResult<Response> {
     let app = parameters.app.clone();
-    let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
+    let secret = auth::token(&headers, &uri).and_then(|text| Some(PresentedToken::parse(&text)?.id.to_owned()));
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
         let text = format!("parameter tag.{key}: the tail supports filters by measurement and tags, not by metadata");
@@ -67,12 +67,13 @@ pub async fn tail(
     let fields = parameters.names("fields");
     let budget = parameters.budget();
     let selector = parameters.selector_or_all(&budget).await?.selector;
-    // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the end.
+    // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the
+    // end.
     drop(selector.compile(&budget)?);
     let after = match headers.get(&LAST_EVENT_ID).map(HeaderValue::to_str) {
         None | Some(Ok("")) => None,
         // Treat an invalid id as one that is too old.
-        Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
+        Some(id) => Some(id.ok().and_then(TailPosition::parse).unwrap_or(TailPosition { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let bounds = &app.settings.tail;
@@ -84,14 +85,14 @@ pub async fn tail(
         pieces.poll_recv(context).map(|piece| piece.inspect(release).map(Ok::<_, Infallible>))
     });
     let filter = TailFilter { database: database.clone(), selector, fields, times, after };
-    let by = parameters.sender.by.clone();
+    let caller = parameters.requester.caller.clone();
     let health = app.health.clone();
-    let rights = RightsCheck { app, health, by, secret, peer, database, interval: every(CHECK_INTERVAL) };
+    let rights = RightsCheck { app, health, caller, secret, peer, database, interval: every(CHECK_INTERVAL) };
     let stream = Stream { rights, listener, outbox };
     tokio::spawn(async move {
         // This cannot fail, because it was compiled before within the same budget.
         let Ok(chooser) = filter.selector.compile(&budget) else { return };
-        budget.answered();
+        budget.finish();
         stream.run(&filter, &chooser).await;
     });
     let mut response = ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response();
@@ -108,7 +109,7 @@ struct TailFilter {
     fields: Vec<String>,
     times: Times,
     /// The last reading that the client has.
-    after: Option<TailPlace>,
+    after: Option<TailPosition>,
 }
 
 /// The stream to one client.
@@ -122,7 +123,7 @@ struct Stream {
 struct RightsCheck {
     app: Arc<App>,
     health: watch::Receiver<Health>,
-    by: Caller,
+    caller: Caller,
     /// The public id of the secret in the caller's token.
     secret: Option<String>,
     peer: Arc<Peer>,
@@ -143,12 +144,12 @@ impl Stream {
                 reason = self.rights.stream_end(&self.outbox.sender) => break reason,
                 _ = keep_alive.tick() => self.outbox.keep_alive(),
                 heard = self.listener.next() => match heard {
-                    Heard::Record(sequence, record) => {
+                    TailItem::Record(sequence, record) => {
                         if let ControlFlow::Break(reason) = self.send_record(sequence, &record, filter, chooser).await {
                             break reason;
                         }
                     }
-                    Heard::Missed => self.outbox.add_missed(None),
+                    TailItem::Missed => self.outbox.add_missed(None),
                 },
             }
         };
@@ -189,8 +190,8 @@ impl Stream {
             if !chooser.selects(sensor, None) || !self.rights.can_see(sensor) {
                 continue;
             }
-            let place = TailPlace { sequence, number: reading.number };
-            count += u64::from(write_reading(&mut piece, place, sensor, &reading, filter));
+            let position = TailPosition { sequence, number: reading.number };
+            count += u64::from(write_reading(&mut piece, position, sensor, &reading, filter));
             if piece.len() >= PIECE_BYTES {
                 self.deliver(std::mem::take(&mut piece), std::mem::take(&mut count)).await?;
                 tokio::task::coop::consume_budget().await;
@@ -202,8 +203,8 @@ impl Stream {
         if piece.is_empty() { ControlFlow::Continue(()) } else { self.deliver(piece, count).await }
     }
 
-    /// Sends a piece with `readings` readings of the current record, as soon as there is room. Counts them as missed once the
-    /// ring has dropped the record.
+    /// Sends a piece with `readings` readings of the current record, as soon as there is room. Counts them as missed
+    /// once the ring has dropped the record.
     async fn deliver(&mut self, piece: String, readings: u64) -> StreamFlow {
         let mut unsent = self.outbox.try_send(piece, readings);
         while let Some(piece) = unsent {
@@ -211,7 +212,7 @@ impl Stream {
                 biased;
                 reason = self.rights.stream_end(&self.outbox.sender) => return ControlFlow::Break(reason),
                 () = self.outbox.waiting.released.notified() => unsent = self.outbox.try_send(piece, readings),
-                () = self.listener.passed() => {
+                () = self.listener.wait_passed() => {
                     self.outbox.add_missed(Some(readings));
                     unsent = None;
                 }
@@ -239,23 +240,24 @@ impl RightsCheck {
 
     /// Returns the reason if the caller may no longer read.
     fn lost_right(&self) -> Option<String> {
-        let Self { by, secret, peer, .. } = self;
+        let Self { caller, secret, peer, .. } = self;
         let now = now_seconds();
         if let Err(stale) = peer.check_certificate(now) {
             return Some(stale.to_string());
         }
-        match self.app.access.reauthenticate(by, secret.as_deref(), peer.identities(), now) {
+        match self.app.access.reauthenticate(caller, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
-            Ok(by_now) if !by_now.may_read(&qualified_name(&self.database)) || by_now.pins() != by.pins() => {
+            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != caller.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,
         }
     }
 
-    /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the request.
+    /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the
+    /// request.
     fn can_see(&self, sensor: &Sensor) -> bool {
-        self.by.pins().iter().all(|pin| pin.matches(sensor))
+        self.caller.pins().iter().all(|pin| pin.matches(sensor))
     }
 }
 
@@ -274,7 +276,7 @@ async fn service_stop(health: &mut watch::Receiver<Health>) {
 /// Appends the event of a reading. Returns false if it has none of the requested fields.
 fn write_reading(
     out: &mut String,
-    place: TailPlace,
+    position: TailPosition,
     sensor: &Sensor,
     reading: &TailReading<'_>,
     filter: &TailFilter,
@@ -282,7 +284,7 @@ fn write_reading(
     let TailFilter { fields, times, .. } = filter;
     let start = out.len();
     out.push_str("id: ");
-    out.push_str(&place.to_string());
+    out.push_str(&position.to_string());
     out.push_str("\ndata: ");
     json::head(out, "sensor", &sensor.key, sensor.tags.iter().map(|(key, value)| (&**key, &**value)));
     out.push_str(",\"reading\":{\"ts\":");
@@ -347,8 +349,8 @@ impl Outbox {
         (Self { sender, waiting, bytes_max, last_sent: Instant::now(), missed: Some(0) }, pieces)
     }
 
-    /// Sends a piece with `readings` readings, or returns it if there is no room. While missed readings are not reported, these
-    /// readings count as missed too, because nothing may overtake the report.
+    /// Sends a piece with `readings` readings, or returns it if the buffer is full. While missed readings are not
+    /// reported, these count as missed too, because nothing may overtake the report.
     fn try_send(&mut self, piece: String, readings: u64) -> Option<String> {
         self.report_missed();
         if self.missed == Some(0) {
@@ -364,7 +366,7 @@ impl Outbox {
         self.report_missed();
     }
 
-    /// Reports missed readings, once there is room for the report and for later readings.
+    /// Reports missed readings once the buffer is half empty, so that later readings fit too.
     fn report_missed(&mut self) {
         let is_half_empty = self.waiting.count.load(Ordering::Relaxed) <= self.bytes_max / 2;
         if self.missed != Some(0) && is_half_empty && self.put(self.missed_event()).is_ok() {
@@ -379,12 +381,12 @@ impl Outbox {
     fn keep_alive(&mut self) {
         self.report_missed();
         if self.last_sent.elapsed() >= KEEP_ALIVE {
-            // Without room the client has enough to receive.
+            // A full buffer needs no keep-alive: the client still has data to receive.
             let _ = self.put(":\n\n".to_owned());
         }
     }
 
-    /// Sends the last piece, with the missed readings and the reason of the end, even without room.
+    /// Sends the last piece, with the missed readings and the reason of the end, even if the buffer is full.
     fn end(self, reason: &str) {
         let mut last = if self.missed == Some(0) { String::new() } else { self.missed_event() };
         last.push_str(&event("end", &json!({ "reason": reason })));
@@ -393,7 +395,7 @@ impl Outbox {
         let _ = self.sender.send(last.into());
     }
 
-    /// Sends a piece, or returns it if there is no room. A piece of any size fits into an empty outbox.
+    /// Sends a piece, or returns it if the buffer is full. A piece of any size fits into an empty outbox.
     fn put(&mut self, piece: String) -> Result<(), String> {
         let bytes = piece.len();
         let waiting = self.waiting.count.load(Ordering::Relaxed);
@@ -440,7 +442,8 @@ mod tests {
         assert_eq!(outbox.waiting.count.load(Ordering::Relaxed), 0);
     }
 
-    /// Regression: a reading larger than a client's share never arrived, nor did the reason of the end with a slow client.
+    /// Regression: a reading larger than a client's share never arrived, nor did the reason of the end with a slow
+    /// client.
     #[test]
     fn a_large_piece_fits_into_an_empty_outbox_and_the_last_one_always() {
         let (mut outbox, mut body) = Outbox::new(100);

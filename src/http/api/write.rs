@@ -19,7 +19,7 @@ use crate::http::errors::{
     ACK_HEADER, ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts, is_forbidden, respond_partial,
 };
 use crate::http::pairs::Pairs;
-use crate::http::parameters::{DEFAULT_DATABASE, Sender};
+use crate::http::parameters::{DEFAULT_DATABASE, Requester};
 use crate::http::render::json::ack_json;
 use crate::http::server::body;
 use crate::http::{App, Health};
@@ -32,15 +32,15 @@ use crate::wire::line_protocol::Lines;
 const KNOWN_PARAMETERS: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
 /// Handles a write request.
-pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body, sender: &Sender) -> Response {
+pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body, requester: &Requester) -> Response {
     let dialect = endpoint.dialect();
-    match take(app, endpoint, parts, &mut body, sender).await {
+    match take(app, endpoint, parts, &mut body, requester).await {
         Ok(ack) => with_ack_headers(answer(dialect, &ack), &ack),
         Err(error) => refuse(app, &parts.headers, body, &error, dialect).await,
     }
 }
 
-async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, sender: &Sender) -> ApiResult<Ack> {
+async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, requester: &Requester) -> ApiResult<Ack> {
     let dialect = endpoint.dialect();
     let sent = Pairs::parse_url(&parts.uri)?;
     let (parameters, unknown) = if dialect == Dialect::Native {
@@ -49,10 +49,10 @@ async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, se
     } else {
         Pairs::lenient(sent, KNOWN_PARAMETERS)?
     };
-    let options = WriteOptions::new(&parameters, &parts.headers, dialect, &sender.by)?;
+    let options = WriteOptions::new(&parameters, &parts.headers, dialect, &requester.caller)?;
     let (body, admission) = body::read(app, &parts.headers, body).await?;
     let precision = options.precision;
-    let arrival = options.arrival(&body, sender);
+    let arrival = options.arrival(&body, requester);
     let mut ack = if dialect == Dialect::Native {
         app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
     } else {
@@ -90,10 +90,10 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller may
-    /// write to the database.
-    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> ApiResult<Self> {
-        let database = database(parameters, dialect, by)?;
+    /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller
+    /// may write to the database.
+    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, caller: &Caller) -> ApiResult<Self> {
+        let database = database(parameters, dialect, caller)?;
         let (precision, is_declared) = precision(parameters.get("precision"), dialect)?;
         // Valid JSON readings are always stored.
         let is_partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
@@ -102,25 +102,25 @@ impl WriteOptions {
     }
 
     /// Makes an arrival with these options and this body, received now.
-    pub fn arrival<'a>(&'a self, body: &[u8], sender: &'a Sender) -> Arrival<'a> {
+    pub fn arrival<'a>(&'a self, body: &[u8], requester: &'a Requester) -> Arrival<'a> {
         Arrival {
             database: &self.database,
             precision: self.precision,
-            declared: self.is_declared,
+            is_precision_declared: self.is_declared,
             received: now_ns(),
-            partial: self.is_partial,
+            is_partial: self.is_partial,
             ack: self.ack,
-            patient: false,
+            is_patient: false,
             key: self.key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) }),
-            by: &sender.by,
-            address: sender.address,
+            caller: &requester.caller,
+            address: requester.address,
         }
     }
 }
 
-/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store, or 409 if all except dead letters
-/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away_timeout` for an unavailable one.
-pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
+/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store, or 409 if all except dead
+/// letters are. Waits up to `flush_timeout` for a slow store, and up to `flush_away_timeout` for an unavailable one.
+pub async fn flush(State(app): State<Arc<App>>, Extension(requester): Extension<Requester>) -> Response {
     let flushed = flush_to_store(&app).await;
     let dead_letters = app.ingest.flushes.dead_letters.outstanding().await;
     let (outcome, response) = match (flushed, dead_letters) {
@@ -130,11 +130,11 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sen
             ("done".to_owned(), unreadable.respond(Dialect::Native))
         }
         (Ok(()), Ok(letters)) if letters.readings() > 0 => {
-            (format!("done, except for {}", letters.described()), not_stored(&letters))
+            (format!("done, except for {}", letters.describe()), not_stored(&letters))
         }
         (Ok(()), Ok(_)) => ("done".to_owned(), StatusCode::NO_CONTENT.into_response()),
     };
-    sender.note(&app, "FLUSH".to_owned(), "", outcome);
+    requester.note(&app, "FLUSH".to_owned(), "", outcome);
     response
 }
 
@@ -165,13 +165,14 @@ pub(crate) async fn wait_while_away(mut health: watch::Receiver<Health>, patienc
     std::future::pending().await
 }
 
-/// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was reached.
+/// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was
+/// reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
-        app.metrics.shed("ingest.database_share");
+        app.metrics.count_shed("ingest.database_share");
     }
     if let ApiError::Ingest(IngestError::Overloaded { key, .. }) = error {
-        app.metrics.shed(key);
+        app.metrics.count_shed(key);
     }
     if !matches!(error, ApiError::BodyTimeout) {
         body::discard(app, headers, body).await;
@@ -218,7 +219,7 @@ fn request_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
 
 /// Returns `db` or `bucket`, with the retention policy after a slash, if the caller may write to it. A slash in `db` of
 /// InfluxDB 1.x is an error.
-fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> ApiResult<String> {
+fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<String> {
     let db = parameters.get("db");
     let name = db.or(parameters.get("bucket")).unwrap_or(DEFAULT_DATABASE);
     let name = name.strip_suffix('/').unwrap_or(name);
@@ -227,15 +228,15 @@ fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> ApiResult<Stri
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
     };
-    if !by.may_write(&database) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
+    if !caller.may_write(&database) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", caller.name())));
     }
     if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }
     match (name.split_once('/'), policy) {
-        (Some((_, within)), Some(policy)) if within != policy => {
-            Err(ApiError::Bad(format!("the request names two retention policies: {within} and {policy}")))
+        (Some((_, named_policy)), Some(policy)) if named_policy != policy => {
+            Err(ApiError::Bad(format!("the request names two retention policies: {named_policy} and {policy}")))
         }
         _ => Ok(database),
     }

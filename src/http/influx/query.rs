@@ -20,7 +20,7 @@ use crate::http::api::write::wait_while_away;
 use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts};
 use crate::http::pairs::Pairs;
-use crate::http::parameters::Sender;
+use crate::http::parameters::Requester;
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
@@ -39,16 +39,16 @@ const CHUNK_ROWS_DEFAULT: usize = 10_000;
 /// `GET` and `POST /query`. With POST, parameters may also be in a form body.
 pub async fn query(
     State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
+    Extension(requester): Extension<Requester>,
     Extension(endpoint): Extension<&'static Endpoint>,
     request: Request,
 ) -> Response {
     let known: Vec<&str> = endpoint.parameters().collect();
-    handle(&app, &sender, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    handle(&app, &requester, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
 /// Reads the parameters and runs the query.
-async fn handle(app: &App, sender: &Sender, known: &[&str], request: Request) -> ApiResult<Response> {
+async fn handle(app: &App, requester: &Requester, known: &[&str], request: Request) -> ApiResult<Response> {
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
@@ -61,20 +61,20 @@ async fn handle(app: &App, sender: &Sender, known: &[&str], request: Request) ->
             unknown = join_messages(unknown, unknown_in_form);
         }
     }
-    let answer = run_query(app, sender, &parts, &parameters).await;
+    let answer = run_query(app, requester, &parts, &parameters).await;
     let mut response = answer.unwrap_or_else(|error| error.respond(Dialect::V1));
     add_texts(&mut response, WARNING_HEADER, unknown.as_slice());
     Ok(response)
 }
 
-async fn run_query(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
+async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
     let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     let guard = Guard::parse(parameters.get("guard"))?;
     let is_dry = parameters.flag("dry_run")?.unwrap_or(false);
     let style = render_style(parameters, guard, &parts.headers);
-    let budget = app.query.begin(&sender.by, q);
+    let budget = app.query.begin(&requester.caller, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match parse_statements(q, parameters.get("params")) {
         Ok(statements) => statements,
@@ -96,11 +96,11 @@ async fn run_query(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs
             policy: parameters.get("rp"),
             now,
             budget: &budget,
-            by: &sender.by,
+            caller: &requester.caller,
         };
         let expired = app.query.expired_notices(statement, context);
         let mut message = None;
-        let series = match run_statement(app, sender, &parts.method, is_dry, statement, context).await {
+        let series = match run_statement(app, requester, &parts.method, is_dry, statement, context).await {
             Ok(outcome) => {
                 message = outcome.message;
                 Ok(outcome.answer)
@@ -131,7 +131,7 @@ async fn run_query(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs
     }
     let text = render(&budget, &outcomes, &style).await?;
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
-    budget.answered();
+    budget.finish();
     let mut response = text.respond(style.media_type())?;
     if style.format != Format::Json {
         add_texts(&mut response, NOTICE_HEADER, &notices);
@@ -203,7 +203,7 @@ struct StatementOutcome {
 
 async fn run_statement(
     app: &App,
-    sender: &Sender,
+    requester: &Requester,
     method: &Method,
     is_dry: bool,
     statement: &Statement,
@@ -222,14 +222,14 @@ async fn run_statement(
         return Ok(StatementOutcome { answer: Some(answer), message: None });
     }
     let changed = change(app, statement, context).await;
-    log_change(app, sender, statement, context.database, &changed);
+    log_change(app, requester, statement, context.database, &changed);
     Ok(StatementOutcome { answer: None, message: changed? })
 }
 
 /// Writes a change to the audit trail.
 fn log_change(
     app: &App,
-    sender: &Sender,
+    requester: &Requester,
     statement: &Statement,
     database: Option<&str>,
     changed: &ApiResult<Option<String>>,
@@ -241,7 +241,7 @@ fn log_change(
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.to_string()), |_| "done".to_owned());
     let database = &*cut(changed_database(statement, database));
     let statement = cut(&statement.to_string());
-    let event = Event::Change { by: &sender.by, address: sender.address, statement, database, outcome };
+    let event = Event::Change { caller: &requester.caller, address: requester.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
         Err(_) => app.audit.note_denied(&event, Instant::now()),
@@ -259,16 +259,16 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
     }
 }
 
-/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check comes
-/// first, so that other errors reveal nothing and every attempt counts as a denial.
+/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check
+/// comes first, so that other errors reveal nothing and every attempt counts as a denial.
 fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
-    let by = context.by;
+    let caller = context.caller;
     let database = changed_database(statement, context.database);
     let is_creation = matches!(statement, Statement::CreateDatabase { .. });
-    if by.may_manage(database) || (is_creation && by.may_write(database)) {
+    if caller.may_manage(database) || (is_creation && caller.may_write(database)) {
         return Ok(());
     }
-    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
+    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", caller.name(), keywords(statement))))
 }
 
 fn keywords(statement: &Statement) -> String {
@@ -280,18 +280,18 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
     let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
-            Ok(app.ingest.create_database(name, context.by).await.map(|()| None)?)
+            Ok(app.ingest.create_database(name, context.caller).await.map(|()| None)?)
         }
         Statement::CreateDatabase { name, policy } => {
             let policy = policy.clone().unwrap_or_default();
             let policy_terms = terms(&policy);
             let message =
-                app.ingest.create_database_with(name, policy.name.as_deref(), policy_terms, context.by).await?;
+                app.ingest.create_database_with(name, policy.name.as_deref(), policy_terms, context.caller).await?;
             Ok(join_messages(message, ignored_terms(&policy)))
         }
         Statement::CreatePolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.create_policy(database, name, terms(policy), *is_default, context.by).await?;
+            app.ingest.create_policy(database, name, terms(policy), *default, context.caller).await?;
             Ok(ignored_terms(policy))
         }
         Statement::AlterPolicy(PolicyStatement { database, policy, is_default }) => {
@@ -351,7 +351,7 @@ async fn delete(app: &App, statement: &Statement, context: StatementContext<'_>)
             database: context.database.map(str::to_owned),
             policy: context.policy.map(str::to_owned),
             now: context.now,
-            by: context.by.clone(),
+            caller: context.caller.clone(),
         };
         return Ok(app.edits.delete_by_value(deletion, targets).await?);
     }

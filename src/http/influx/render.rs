@@ -47,7 +47,7 @@ impl RenderStyle {
 pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
     let mut text = if style.is_pretty && style.format == Format::Json {
         let mut indents = Indents::default();
-        Text::styled(budget, move |piece| indents.indent(piece))?
+        Text::with_style(budget, move |piece| indents.indent(piece))?
     } else {
         Text::new(budget)?
     };
@@ -101,8 +101,8 @@ async fn chunks(
         let all = outcome.all_series();
         for (number, series) in all.iter().enumerate() {
             for piece in pieces(series, rows) {
-                let partial = !piece.is_last || number + 1 < all.len();
-                line(text, id, outcome, &[piece], partial, style).await?;
+                let is_partial = !piece.is_last || number + 1 < all.len();
+                line(text, id, outcome, &[piece], is_partial, style).await?;
             }
         }
         if all.is_empty() {
@@ -117,23 +117,24 @@ async fn line(
     id: usize,
     outcome: &StatementResult,
     pieces: &[SeriesPiece<'_>],
-    partial: bool,
+    is_partial: bool,
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     text.out.push_str("{\"results\":[");
-    result(text, id, outcome, pieces, partial, style).await?;
+    result(text, id, outcome, pieces, is_partial, style).await?;
     text.out.push_str("]}\n");
     Ok(())
 }
 
-/// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never split.
+/// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never
+/// split.
 fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiece<'_>> {
     let is_list = series.columns.first().is_none_or(|column| column != "time");
     let all = series.rows.len();
     let size = if is_list { all } else { rows }.clamp(1, all.max(1));
-    (0..all.max(1)).step_by(size).map(move |from| {
-        let to = from.saturating_add(size).min(all);
-        SeriesPiece { series, rows: &series.rows[from..to], is_last: to == all }
+    (0..all.max(1)).step_by(size).map(move |start| {
+        let end = start.saturating_add(size).min(all);
+        SeriesPiece { series, rows: &series.rows[start..end], is_last: end == all }
     })
 }
 
@@ -142,7 +143,7 @@ async fn result(
     id: usize,
     outcome: &StatementResult,
     pieces: &[SeriesPiece<'_>],
-    partial: bool,
+    is_partial: bool,
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     let _ = write!(text.out, "{{\"statement_id\":{id}");
@@ -163,7 +164,7 @@ async fn result(
         });
         text.out.push(']');
     }
-    if partial {
+    if is_partial {
         text.out.push_str(",\"partial\":true");
     }
     if let Err(error) = &outcome.series {
@@ -354,8 +355,8 @@ fn csv_text(out: &mut String, text: &str, guard: Guard) {
 #[derive(Default)]
 struct Indents {
     depth: usize,
-    in_text: bool,
-    escaped: bool,
+    is_in_string: bool,
+    is_escaped: bool,
 }
 
 impl Indents {
@@ -364,10 +365,10 @@ impl Indents {
         let mut out = String::with_capacity(piece.len() * 2);
         let mut characters = piece.chars().peekable();
         while let Some(c) = characters.next() {
-            if self.in_text {
+            if self.is_in_string {
                 out.push(c);
-                self.in_text = self.escaped || c != '"';
-                self.escaped = !self.escaped && c == '\\';
+                self.is_in_string = self.is_escaped || c != '"';
+                self.is_escaped = !self.is_escaped && c == '\\';
                 continue;
             }
             let next = characters.peek().copied();
@@ -390,7 +391,7 @@ impl Indents {
                 }
                 ':' => out.push_str(": "),
                 '"' => {
-                    self.in_text = true;
+                    self.is_in_string = true;
                     out.push(c);
                 }
                 c => out.push(c),

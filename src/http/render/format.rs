@@ -44,7 +44,7 @@ impl Format {
         let format = match parameters.get("format") {
             None => {
                 let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-                accepted(&accept.collect::<Vec<_>>().join(","))
+                format_from_accept(&accept.collect::<Vec<_>>().join(","))
             }
             Some(name) => {
                 let unknown = || format!("parameter format: {name:?} is not one of json, ndjson, csv");
@@ -66,13 +66,13 @@ impl Format {
 }
 
 /// Returns the format with the highest weight in an `Accept` header.
-fn accepted(accept: &str) -> Format {
-    preferred(accept, Format::Json, FORMATS.map(|known| (known.format, known.media_types)))
+fn format_from_accept(accept: &str) -> Format {
+    choose_accepted(accept, Format::Json, FORMATS.map(|known| (known.format, known.media_types)))
 }
 
-/// Returns the first choice with the highest weight in an `Accept` header, or `default` if none is accepted. A choice has
-/// several media types. A specific type has precedence over a range such as `text/*` (RFC 9110, 12.5.1).
-pub(crate) fn preferred<T: Copy>(
+/// Returns the first choice with the highest weight in an `Accept` header, or `default` if none is accepted. A choice
+/// has several media types. A specific type has precedence over a range such as `text/*` (RFC 9110, 12.5.1).
+pub(crate) fn choose_accepted<T: Copy>(
     accept: &str,
     default: T,
     choices: impl IntoIterator<Item = (T, &'static [&'static str])>,
@@ -136,7 +136,7 @@ mod tests {
             ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format::Json),
             ("image/png", Format::Json),
         ] {
-            assert_eq!(accepted(accept), expected, "{accept}");
+            assert_eq!(format_from_accept(accept), expected, "{accept}");
         }
     }
 }

@@ -135,10 +135,10 @@ pub fn end_with_notices(out: &mut String, notices: &[String]) {
     out.push('}');
 }
 
-/// Begins a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`. `by` is the first member.
-pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
+/// Begins a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`. `key_name` is the first member.
+pub fn head<'a>(out: &mut String, key_name: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
     out.push('{');
-    pair(out, by, name);
+    pair(out, key_name, name);
     out.push_str(",\"tags\":{");
     list(out, tags, |out, (name, tag)| pair(out, name, tag));
     out.push('}');

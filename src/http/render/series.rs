@@ -2,21 +2,16 @@
 //! row, per reading or window.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::csv::{self, CsvCell};
 use super::format::Format;
 use super::guard::Guard;
 use super::json::{self, Times};
 use super::text::Text;
-use crate::bucket::Reading;
 use crate::query::QueryError;
-use crate::query::native::aggregate::{Aggregated, NativeAggregate, WindowSeries};
-use crate::query::native::many::Vocabulary;
+use crate::query::native::aggregate::{Aggregates, NativeAggregate, WindowSeries};
+use crate::query::native::many::{SensorReadings, Vocabulary};
 use crate::reading::Sensor;
-
-/// One sensor's readings.
-pub type SensorReadings = (Arc<Sensor>, Vec<Reading>);
 
 /// The columns of a CSV table of readings.
 #[derive(Debug, Default)]
@@ -26,8 +21,8 @@ pub struct TableColumns {
 }
 
 impl TableColumns {
-    /// Makes the columns of all selected sensors, so that all parts of an answer have the same ones. Requested fields keep
-    /// their order.
+    /// Makes the columns of all selected sensors, so that all parts of an answer have the same ones. Requested fields
+    /// keep their order.
     pub fn new(words: Vocabulary, fields: Vec<String>) -> Self {
         let mut seen = BTreeSet::new();
         let requested: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
@@ -37,10 +32,10 @@ impl TableColumns {
 
     /// Adds missing columns of the readings. Another instance may have stored new tags or fields since the columns were
     /// read.
-    fn extended_by(mut self, series: &[SensorReadings]) -> Self {
-        let tags = series.iter().flat_map(|(sensor, _)| sensor.tags.iter().map(|(key, _)| &**key));
+    fn add_missing_columns(mut self, series: &[SensorReadings]) -> Self {
+        let tags = series.iter().flat_map(|series| series.sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
-        let fields = series.iter().flat_map(|(_, readings)| readings).flat_map(|reading| &reading.fields);
+        let fields = series.iter().flat_map(|series| &series.readings).flat_map(|reading| &reading.fields);
         add_missing(&mut self.fields, fields.map(|(name, _)| &**name));
         self
     }
@@ -77,14 +72,14 @@ pub async fn readings(
     end: AnswerEnd<'_>,
 ) -> Result<(), QueryError> {
     match format {
-        Format::Csv(guard) => table(text, series, &columns.extended_by(series), times, guard).await?,
+        Format::Csv(guard) => table(text, series, &columns.add_missing_columns(series), times, guard).await?,
         _ => {
-            let rows = |(_, readings): &SensorReadings| readings.len();
-            let row = |out: &mut String, (_, readings): &SensorReadings, row: usize| {
-                json::reading(out, &readings[row], times);
+            let rows = |series: &SensorReadings| series.readings.len();
+            let row = |out: &mut String, series: &SensorReadings, row: usize| {
+                json::reading(out, &series.readings[row], times);
             };
             let name = if format == Format::Json { "readings" } else { "reading" };
-            nested(text, format, name, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
+            write_nested(text, format, name, series, |out, series| head(out, &series.sensor), rows, row).await?;
         }
     }
     write_end(text, format, end).await
@@ -98,9 +93,9 @@ async fn write_end(text: &mut Text, format: Format, end: AnswerEnd<'_>) -> Resul
     text.row().await
 }
 
-/// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the rows
-/// of a series, or with the row of a line. `rows` returns their number.
-async fn nested<S>(
+/// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the
+/// rows of a series, or with the row of a line. `rows` returns their number.
+async fn write_nested<S>(
     text: &mut Text,
     format: Format,
     name: &str,
@@ -158,7 +153,7 @@ async fn table(
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
     csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
-    for (sensor, readings) in series {
+    for SensorReadings { sensor, readings } in series {
         let tags: Vec<CsvCell<'_>> =
             columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Empty, CsvCell::Text)).collect();
         for reading in readings {
@@ -213,11 +208,11 @@ fn window(out: &mut String, series: &WindowSeries, row: usize, fields: &[JsonFie
 
 /// Windows and their format.
 pub struct WindowTable {
-    pub found: Aggregated,
+    pub found: Aggregates,
     /// True to omit fields without a value from windows.
     pub is_sparse: bool,
     /// The member with the name of a series: `sensor`, or `measurement` if sensors are grouped.
-    pub by: &'static str,
+    pub series_member: &'static str,
 }
 
 impl WindowTable {
@@ -242,7 +237,7 @@ impl WindowTable {
                 };
                 let name = if format == Format::Json { "windows" } else { "window" };
                 let head = |out: &mut String, series: &WindowSeries| self.head(out, series);
-                nested(text, format, name, &self.found.series, head, rows, row).await?;
+                write_nested(text, format, name, &self.found.series, head, rows, row).await?;
             }
         }
         write_end(text, format, AnswerEnd { next: None, notices }).await
@@ -250,7 +245,7 @@ impl WindowTable {
 
     fn head(&self, out: &mut String, series: &WindowSeries) {
         let tags = series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
+        json::head(out, self.series_member, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
     }
 
     /// Groups the columns by field.
@@ -276,9 +271,9 @@ impl WindowTable {
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
     async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
-        let Aggregated { columns, series, .. } = &self.found;
+        let Aggregates { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
-        let mut names = vec![self.by.to_owned()];
+        let mut names = vec![self.series_member.to_owned()];
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
         names.extend(["start".to_owned(), "end".to_owned()]);
         let is_taken = |name: &str| names.iter().any(|taken| taken == name);

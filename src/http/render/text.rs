@@ -1,5 +1,5 @@
-//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of a
-//! piece is returned once the connection has written it.
+//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of
+//! a piece is returned once the connection has written it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -70,7 +70,7 @@ impl Text {
     ///
     /// # Errors
     /// If the budget of the query is used up.
-    pub fn styled(budget: &Budget, style: impl FnMut(&str) -> String + Send + 'static) -> Result<Self, QueryError> {
+    pub fn with_style(budget: &Budget, style: impl FnMut(&str) -> String + Send + 'static) -> Result<Self, QueryError> {
         Ok(Self { style: Some(Box::new(style)), ..Self::new(budget)? })
     }
 
@@ -99,7 +99,7 @@ impl Text {
     /// # Errors
     /// If the budget of the query is used up.
     pub fn respond_json(self, budget: &Budget) -> Result<Response, QueryError> {
-        budget.answered();
+        budget.finish();
         self.respond(Format::Json.media_type())
     }
 

@@ -3,8 +3,8 @@
 //! * Origins in `cors.origins` may send requests, but without the browser's credentials, so a page can do no more than
 //!   any other client.
 //! * Other origins cannot change data, and pages of other sites cannot read data either. A browser sends such requests
-//!   even to a service on its own machine, which may require no token, and side channels (timing, loading the answer as
-//!   a script) can leak answers that the page cannot read.
+//!   even to a service on its own machine, which may require no token. Without these checks, side channels (timing,
+//!   loading the answer as a script) could leak answers that the page cannot read.
 //! * Only pages of the service's own origin can manage tokens, regardless of `cors.origins`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};

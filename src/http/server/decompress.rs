@@ -1,5 +1,5 @@
-//! Decompresses a body while it arrives. Only the output is stored, after it was admitted. Memory is never allocated from a
-//! length that a client claims.
+//! Decompresses a body while it arrives. Only the output is stored, after it was admitted. Memory is never allocated
+//! from a length that a client claims.
 
 use std::io::{self, Write};
 
@@ -53,7 +53,7 @@ impl Encoding {
         }
     }
 
-    fn damaged(self, reason: impl std::fmt::Display) -> ApiError {
+    fn damaged_error(self, reason: impl std::fmt::Display) -> ApiError {
         ApiError::Bad(format!("the {} body is damaged: {reason}", self.name()))
     }
 }
@@ -82,9 +82,9 @@ impl<K: ByteSink> Decoding<K> {
             Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(SinkWriter { sink, error: None }))),
             Encoding::Deflate => Self::Deflate(Deflate { sink, first: Vec::new(), inflate: None, has_ended: false }),
             Encoding::Zstd => {
-                let mut decoder = Decoder::new().map_err(|error| encoding.damaged(error))?;
+                let mut decoder = Decoder::new().map_err(|error| encoding.damaged_error(error))?;
                 let window = DParameter::WindowLogMax(ZSTD_WINDOW_LOG);
-                decoder.set_parameter(window).map_err(|error| encoding.damaged(error))?;
+                decoder.set_parameter(window).map_err(|error| encoding.damaged_error(error))?;
                 Self::Zstd(Zstd { sink, decoder, is_complete: true })
             }
         })
@@ -109,13 +109,13 @@ impl<K: ByteSink> Decoding<K> {
             Self::Identity(sink) => Ok(sink),
             Self::Gzip(mut decoder) => {
                 decoder.try_finish().map_err(|error| gzip_error(&mut decoder, &error))?;
-                let finished = decoder.finish().map_err(|error| Encoding::Gzip.damaged(error))?;
+                let finished = decoder.finish().map_err(|error| Encoding::Gzip.damaged_error(error))?;
                 Ok(finished.sink)
             }
             Self::Deflate(deflate) if deflate.has_ended => Ok(deflate.sink),
-            Self::Deflate(_) => Err(Encoding::Deflate.damaged("it is truncated")),
+            Self::Deflate(_) => Err(Encoding::Deflate.damaged_error("it is truncated")),
             Self::Zstd(zstd) if zstd.is_complete => Ok(zstd.sink),
-            Self::Zstd(_) => Err(Encoding::Zstd.damaged("it is truncated")),
+            Self::Zstd(_) => Err(Encoding::Zstd.damaged_error("it is truncated")),
         }
     }
 }
@@ -144,7 +144,7 @@ impl<K: ByteSink> Write for SinkWriter<K> {
 
 /// Returns the error of the sink, else that of the decoder.
 fn gzip_error<K: ByteSink>(decoder: &mut MultiGzDecoder<SinkWriter<K>>, error: &io::Error) -> ApiError {
-    decoder.get_mut().error.take().unwrap_or_else(|| Encoding::Gzip.damaged(error))
+    decoder.get_mut().error.take().unwrap_or_else(|| Encoding::Gzip.damaged_error(error))
 }
 
 /// zlib or raw deflate, distinguished by the first two bytes.
@@ -178,13 +178,13 @@ impl<K: ByteSink> Deflate<K> {
                 if data.is_empty() {
                     return Ok(());
                 }
-                return Err(Encoding::Deflate.damaged("data follows its end"));
+                return Err(Encoding::Deflate.damaged_error("data follows its end"));
             }
             let before_in = inflate.total_in();
             let before_out = inflate.total_out();
             let status = inflate
                 .decompress(data, &mut piece, FlushDecompress::None)
-                .map_err(|error| Encoding::Deflate.damaged(error))?;
+                .map_err(|error| Encoding::Deflate.damaged_error(error))?;
             let count = |after: u64, before: u64| usize::try_from(after - before).unwrap_or(usize::MAX);
             let read = count(inflate.total_in(), before_in);
             let written = count(inflate.total_out(), before_out);
@@ -196,7 +196,7 @@ impl<K: ByteSink> Deflate<K> {
                 return Ok(());
             }
             if !self.has_ended && read == 0 && written == 0 {
-                return Err(Encoding::Deflate.damaged("the decoder makes no progress"));
+                return Err(Encoding::Deflate.damaged_error("the decoder makes no progress"));
             }
         }
     }
@@ -221,7 +221,7 @@ impl<K: ByteSink> Zstd<K> {
         let mut piece = [0; BUFFER_BYTES];
         loop {
             let status =
-                self.decoder.run_on_buffers(data, &mut piece).map_err(|error| Encoding::Zstd.damaged(error))?;
+                self.decoder.run_on_buffers(data, &mut piece).map_err(|error| Encoding::Zstd.damaged_error(error))?;
             self.sink.push(&piece[..status.bytes_written])?;
             data = &data[status.bytes_read..];
             if status.bytes_read > 0 || status.bytes_written > 0 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     /// The same bytes in every encoding.
-    fn packed(plain: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
+    fn compress_all(plain: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
         macro_rules! by {
             ($encoder:ident) => {{
                 let mut encoder = $encoder::new(Vec::new(), Compression::default());
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn bodies_decode_in_any_pieces_and_truncated_ones_fail() {
         let plain: Vec<u8> = (0..5000).flat_map(|n| format!("m,s={} v={n} {n}\n", n % 7).into_bytes()).collect();
-        for (encoding, bytes) in packed(&plain) {
+        for (encoding, bytes) in compress_all(&plain) {
             for size in [1, 2, 3, 1000, bytes.len()] {
                 let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
                 assert_eq!(unpack(encoding, &pieces).unwrap(), plain, "{encoding:?} by {size}");
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn several_members_and_frames_count_together() {
-        for (encoding, bytes) in packed(&[b'#'; LIMIT / 2 - 10]) {
+        for (encoding, bytes) in compress_all(&[b'#'; LIMIT / 2 - 10]) {
             if encoding != Encoding::Deflate {
                 assert_eq!(unpack(encoding, &[&bytes, &bytes]).unwrap().len(), LIMIT - 20, "{encoding:?}");
                 let three = unpack(encoding, &[&bytes, &bytes, &bytes]).unwrap_err();
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_decompression_bomb_is_refused_at_the_limit() {
-        for (encoding, bytes) in packed(&vec![0; 50 << 20]) {
+        for (encoding, bytes) in compress_all(&vec![0; 50 << 20]) {
             let bomb = unpack(encoding, &[&bytes]).unwrap_err();
             assert!(matches!(bomb, ApiError::TooLarge { .. }), "{encoding:?}: {bomb:?}");
         }

@@ -3,13 +3,13 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod client_policy;
 pub(crate) mod common_headers;
 pub(crate) mod connection;
 pub(crate) mod cors;
 pub(crate) mod decompress;
 pub(crate) mod head;
 pub(crate) mod hosts;
-pub(crate) mod senders;
 pub(crate) mod service;
 
 use std::pin::pin;
@@ -77,7 +77,7 @@ async fn serve_connection(
 ) {
     let Connection { stream, peer, state } = connection;
     let io = TokioIo::new(stream);
-    let hsts = protocol.hsts.clone().filter(|_| peer.secure);
+    let hsts = protocol.hsts.clone().filter(|_| peer.is_secure);
     let service = ConnectionService::new(service, peer, state, hsts);
     if protocol.http2 {
         let builder = auto_builder();
@@ -117,7 +117,7 @@ where
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
-        () = edge::stopped(&mut stop) => {
+        () = edge::wait_for_stop(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

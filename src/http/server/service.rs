@@ -15,15 +15,15 @@ use tracing::Instrument;
 
 use super::auth::{self, RequiredAccess};
 use super::body;
+use super::client_policy::ClientPolicy;
 use super::cors;
-use super::senders::Senders;
-use crate::access::{Caller, Event, Presented, cut};
+use crate::access::{Caller, Event, PresentedToken, cut};
 use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
 use crate::http::api::{status, write};
 use crate::http::endpoints::{self, Endpoint, Handler};
 use crate::http::errors::{ApiError, ApiResult, Dialect};
-use crate::http::parameters::Sender;
+use crate::http::parameters::Requester;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::text::Length;
 use crate::http::{App, CanSeeDetails};
@@ -42,7 +42,7 @@ pub struct HttpService {
     app: Arc<App>,
     router: Router,
     endpoints: EndpointSet,
-    senders: Arc<Senders>,
+    client_policy: Arc<ClientPolicy>,
 }
 
 /// The context of a request for logs, metrics and the audit trail.
@@ -76,8 +76,8 @@ impl EndpointSet {
 }
 
 impl HttpService {
-    pub fn new(app: Arc<App>, endpoints: EndpointSet, senders: Arc<Senders>) -> Self {
-        Self { router: endpoints::router(app.clone()), app, endpoints, senders }
+    pub fn new(app: Arc<App>, endpoints: EndpointSet, client_policy: Arc<ClientPolicy>) -> Self {
+        Self { router: endpoints::router(app.clone()), app, endpoints, client_policy }
     }
 
     pub(crate) async fn answer(&self, mut request: Request, peer: &Arc<Peer>) -> Response {
@@ -89,9 +89,9 @@ impl HttpService {
         let route = found.route;
         let id_text = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = id_text, method, route);
-        let address = self.senders.client_address(peer.address, request.headers());
+        let address = self.client_policy.client_address(peer.address, request.headers());
         let context = RequestContext { route, peer, address };
-        let cors = self.senders.cors.for_route(route);
+        let cors = self.client_policy.cors.for_route(route);
         let origin = cors.allowed_origin(request.headers());
         let mut response = match cors.preflight(&request, origin.as_ref()) {
             Some(response) => response,
@@ -125,7 +125,7 @@ impl HttpService {
         context: RequestContext<'_>,
     ) -> Response {
         if !self.endpoints.has(request.uri().path()) {
-            return status::unknown(request.uri().clone()).await;
+            return status::not_found(request.uri().clone()).await;
         }
         let dialect = endpoint.map_or(Dialect::Native, Endpoint::dialect);
         if let Err(stale) = context.peer.check_certificate(now_seconds()) {
@@ -140,11 +140,11 @@ impl HttpService {
                 return error.respond(dialect);
             }
         };
-        let sender = Sender { by: caller.clone(), address: Some(context.address) };
+        let requester = Requester { caller: caller.clone(), address: Some(context.address) };
         let response = match endpoint {
             Some(endpoint) if matches!(endpoint.handler, Handler::Write(_)) => {
                 let (parts, body) = request.into_parts();
-                write::write(&self.app, endpoint, &parts, body, &sender).await
+                write::write(&self.app, endpoint, &parts, body, &requester).await
             }
             _ => {
                 if context.route == "/health" {
@@ -152,7 +152,7 @@ impl HttpService {
                     request.extensions_mut().insert(details);
                 }
                 let extensions = request.extensions_mut();
-                extensions.insert(sender);
+                extensions.insert(requester);
                 extensions.insert(context.peer.clone());
                 if let Some(endpoint) = endpoint {
                     extensions.insert(endpoint);
@@ -177,7 +177,7 @@ impl HttpService {
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.access != RequiredAccess::Public) else {
             return Ok(Caller::Anybody);
         };
-        if let Some(origin) = self.senders.cors.for_route(context.route).foreign_origin(request) {
+        if let Some(origin) = self.client_policy.cors.for_route(context.route).foreign_origin(request) {
             self.log_denied("origin", context, None);
             return Err(ApiError::Forbidden(cors::refusal(&cut(origin), context.route)));
         }
@@ -187,7 +187,7 @@ impl HttpService {
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), context.peer.identities(), now_seconds());
         let caller = caller.map_err(|denied| {
-            let token = presented.as_deref().and_then(Presented::parse);
+            let token = presented.as_deref().and_then(PresentedToken::parse);
             self.log_denied(denied.label(), context, token.map(|token| token.id));
             ApiError::Denied(denied)
         })?;
@@ -195,7 +195,7 @@ impl HttpService {
             return self.anonymous_caller(request, context);
         }
         if presented.is_some() {
-            self.senders.warn_if_token_exposed(context.peer, caller.name());
+            self.client_policy.warn_if_token_exposed(context.peer, caller.name());
         }
         let is_allowed = match endpoint.access {
             RequiredAccess::Public | RequiredAccess::Token => true,
@@ -210,11 +210,12 @@ impl HttpService {
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
-    /// Accepts a request without a token, if its host name is allowed (DNS rebinding, see [`Hosts`](super::hosts::Hosts)).
+    /// Accepts a request without a token, if its host name is allowed (DNS rebinding, see
+    /// [`Hosts`](super::hosts::Hosts)).
     fn anonymous_caller(&self, request: &Request, context: RequestContext<'_>) -> ApiResult<Caller> {
-        let Some(host) = self.senders.hosts.foreign_host(request.uri(), request.headers()) else {
+        let Some(host) = self.client_policy.hosts.foreign_host(request.uri(), request.headers()) else {
             if self.endpoints != EndpointSet::Status {
-                self.senders.warn_if_unguarded(context.peer.address, request.headers());
+                self.client_policy.warn_if_unguarded(context.peer.address, request.headers());
             }
             return Ok(Caller::Anybody);
         };
@@ -225,20 +226,21 @@ impl HttpService {
         )))
     }
 
-    /// Returns true if the request came to the status address with an allowed host name, or has a token with the metrics
-    /// scope.
+    /// Returns true if the request came to the status address with an allowed host name, or has a token with the
+    /// metrics scope.
     fn can_see_details(&self, request: &Request) -> bool {
         if self.endpoints == EndpointSet::Status {
-            return self.senders.hosts.foreign_host(request.uri(), request.headers()).is_none();
+            return self.client_policy.hosts.foreign_host(request.uri(), request.headers()).is_none();
         }
         let Some(presented) = auth::token(request.headers(), request.uri()) else { return false };
         let caller = self.app.access.caller(Some(&presented), &[], now_seconds());
         matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.may_observe())
     }
 
-    /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was sent.
+    /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was
+    /// sent.
     fn log_denied(&self, reason: &'static str, context: RequestContext<'_>, token: Option<&str>) {
-        self.app.metrics.denied(reason);
+        self.app.metrics.count_denied(reason);
         let denied = Event::Denied { reason, address: Some(context.address), route: context.route, token };
         self.app.audit.note_denied(&denied, Instant::now());
     }

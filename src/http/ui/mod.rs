@@ -1,5 +1,5 @@
-//! The web page: `GET /` for browsers, and its files under `/ui/`. All files are embedded in the binary and have an ETag. The
-//! page reads its data from the API.
+//! The web page: `GET /` for browsers, and its files under `/ui/`. All files are embedded in the binary and have an
+//! ETag. The page reads its data from the API.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ const ASSETS: &[Asset] = assets! {
     TEXT "uPlot.LICENSE"
 };
 
-/// Headers of all files. The Content-Security-Policy allows only scripts of this service and requests to this service, and
-/// forbids turning text into markup or code (Trusted Types without a policy).
+/// Headers of all files. The Content-Security-Policy allows only scripts of this service and requests to this service,
+/// and forbids turning text into markup or code (Trusted Types without a policy).
 static HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -88,7 +88,7 @@ pub async fn asset(State(app): State<Arc<App>>, Path(name): Path<String>, uri: U
     let found = if app.settings.ui.enabled && name != PAGE { file(&name, &request) } else { None };
     match found {
         Some(response) => response,
-        None => status::unknown(uri).await,
+        None => status::not_found(uri).await,
     }
 }
 

@@ -34,7 +34,8 @@ impl<'a> QuotaCharge<'a> {
     /// # Errors
     /// If earlier requests have used up a quota.
     pub fn admit(&self) -> Result<(), IngestError> {
-        self.usages().try_for_each(|usage| usage.admit(self.now).map_err(|exhausted| self.refused(usage, exhausted)))
+        self.usages()
+            .try_for_each(|usage| usage.admit(self.now).map_err(|exhausted| self.count_refusal(usage, exhausted)))
     }
 
     /// Checks the quotas after validation, and counts a refusal if a quota kept sensors out.
@@ -45,7 +46,7 @@ impl<'a> QuotaCharge<'a> {
         let Some(exhausted) = &validated.exhausted else { return Ok(()) };
         let Some(usage) = self.usages().find(|usage| exhausted.owner == usage.owner) else { return Ok(()) };
         let is_hourly = exhausted.rate == Rate::NewSensors;
-        let refused = self.refused(usage, exhausted.clone());
+        let refused = self.count_refusal(usage, exhausted.clone());
         let has_other_reasons = validated.rejected.reasons.keys().any(|reason| *reason != "sensors");
         if is_hourly && validated.accepted == 0 && !has_other_reasons {
             return Err(refused);
@@ -56,7 +57,7 @@ impl<'a> QuotaCharge<'a> {
     /// Charges admitted readings, and adds a warning for each quota that is nearly used up.
     pub fn settle(&self, readings: usize, warnings: &mut Vec<String>) {
         for usage in self.usages() {
-            let database_sensors = (usage.scope == "database").then(|| self.database.known());
+            let database_sensors = (usage.scope == "database").then(|| self.database.sensor_count());
             let readings_warning = usage.charge(readings, self.now);
             let sensors_warning = usage.sensors_warning(database_sensors, self.now);
             for warning in readings_warning.into_iter().chain(sensors_warning) {
@@ -66,14 +67,14 @@ impl<'a> QuotaCharge<'a> {
         }
     }
 
-    fn refused(&self, usage: &Usage, exhausted: Exhausted) -> IngestError {
+    fn count_refusal(&self, usage: &Usage, exhausted: Exhausted) -> IngestError {
         self.count("refused", usage, &exhausted);
         IngestError::OverQuota(exhausted)
     }
 
     fn count(&self, outcome: &'static str, usage: &Usage, exhausted: &Exhausted) {
         if let Some(metrics) = self.metrics {
-            metrics.quota(outcome, usage.scope, exhausted.rate.label());
+            metrics.count_quota(outcome, usage.scope, exhausted.rate.label());
         }
     }
 }

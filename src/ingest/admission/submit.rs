@@ -64,14 +64,14 @@ const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 /// The time until which a request waits for its record, and the terms in which errors state it.
 #[derive(Clone, Copy)]
 pub(crate) struct AppendDeadline {
-    at: Instant,
+    time: Instant,
     waited: Duration,
     key: &'static str,
 }
 
 impl AppendDeadline {
     fn after(waited: Duration, key: &'static str) -> Self {
-        Self { at: Instant::now() + waited, waited, key }
+        Self { time: Instant::now() + waited, waited, key }
     }
 
     /// Returns the error for a durable record that is not stored in time.
@@ -121,23 +121,23 @@ impl Submitter {
         let logged = move |sequence: Sequence| {
             drop(guard);
             // Make the new fields firm before they reach a shard.
-            claims.logged();
+            claims.make_firm();
             if let Some(waiter) = waiter {
                 dispatch.positions.wait_for(sequence, waiter);
             }
-            dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
+            dispatch.dispatch_logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
             if let Some((tail, record)) = tail_copy {
                 tail.publish(sequence, record);
             }
             drop(admission);
         };
-        let append_deadline = (!arrival.patient).then_some(deadline);
+        let append_deadline = (!arrival.is_patient).then_some(deadline);
         let sequence = self.append(0, record::KIND_READINGS, record, append_deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
         self.dispatch.wake();
-        self.wait_until_stored(LoggedRecord { sequence, stored }, deadline.at, deadline.store_timeout()).await
+        self.wait_until_stored(LoggedRecord { sequence, stored }, deadline.time, deadline.store_timeout()).await
     }
 
     /// Copies the readings for the listeners of the tail, if there are any. The copy counts as memory of the request
@@ -179,7 +179,7 @@ impl Submitter {
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             remaining = rest;
             if remaining.is_empty() {
-                return self.wait_until_deleted(logged, deadline).await;
+                return self.wait_for_all(logged, deadline).await;
             }
         }
     }
@@ -197,7 +197,7 @@ impl Submitter {
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
         self.check_room(1, deletion.statement_bytes())?;
         let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
-        self.wait_until_deleted(vec![logged], deadline).await
+        self.wait_for_all(vec![logged], deadline).await
     }
 
     /// Logs the mark of a deletion by value, which covers everything older than the mark. There is no deadline, because
@@ -211,8 +211,8 @@ impl Submitter {
         let logged = move |sequence: Sequence| {
             dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
         };
-        let above = self.member.registry_view.greatest();
-        let sequence = self.append(above, record::deletion::KIND_DELETION, record, None, logged).await?;
+        let lower_bound = self.member.registry_view.greatest_stamp();
+        let sequence = self.append(lower_bound, record::deletion::KIND_DELETION, record, None, logged).await?;
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
     }
 
@@ -248,7 +248,7 @@ impl Submitter {
     /// Waits until a metadata change is stored.
     pub async fn wait_until_meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
         let deadline = logged.deadline;
-        self.wait_until_stored(logged.record, deadline.at, deadline.store_timeout()).await
+        self.wait_until_stored(logged.record, deadline.time, deadline.store_timeout()).await
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.
@@ -259,7 +259,7 @@ impl Submitter {
         sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        let scope = Scope::Cells { sensors, before: mark.stamp };
+        let scope = Scope::Cells { sensors, mark: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
         let logged = self.log_deletion(deletion, 0, None).await?;
         match logged.stored.await {
@@ -271,11 +271,11 @@ impl Submitter {
     /// Checks that the registry has room for `more` deletions, with `statement_bytes` bytes of statements in total.
     pub fn check_room(&self, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
         let limit = self.deletions;
-        let remembered = self.member.registry_view.remembered();
+        let remembered = self.member.registry_view.deletion_count();
         if remembered + more > limit {
             return Err(IngestError::TooManyDeletions { more, remembered, limit });
         }
-        let bytes = statement_bytes + self.member.registry_view.remembered_bytes();
+        let bytes = statement_bytes + self.member.registry_view.statement_bytes();
         if bytes > STATEMENT_BYTES_MAX {
             return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
         }
@@ -285,7 +285,7 @@ impl Submitter {
     async fn log_deletion(
         &self,
         deletion: Deletion,
-        above: Stamp,
+        lower_bound: Stamp,
         deadline: Option<AppendDeadline>,
     ) -> Result<LoggedRecord, IngestError> {
         self.member.check()?;
@@ -301,23 +301,23 @@ impl Submitter {
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
-        let above = self.member.registry_view.greatest().max(above);
-        let sequence = self.append(above, record::deletion::KIND_DELETION, record, deadline, logged).await?;
+        let lower_bound = self.member.registry_view.greatest_stamp().max(lower_bound);
+        let sequence = self.append(lower_bound, record::deletion::KIND_DELETION, record, deadline, logged).await?;
         Ok(LoggedRecord { sequence, stored })
     }
 
-    async fn wait_until_deleted(&self, all: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
-        for logged in all {
-            self.wait_until_stored(logged, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
+    async fn wait_for_all(&self, records: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
+        for record in records {
+            self.wait_until_stored(record, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
 
-    /// Appends a record with a sequence above `above`, and waits until the record is durable or its append has failed.
-    /// The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
+    /// Appends a record with a sequence above `lower_bound`, and waits until the record is durable or its append has
+    /// failed. The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
     async fn append(
         &self,
-        above: Sequence,
+        lower_bound: Sequence,
         kind: u8,
         record: Vec<u8>,
         deadline: Option<AppendDeadline>,
@@ -330,32 +330,32 @@ impl Submitter {
             if let Ok(sequence) = appended {
                 logged(sequence);
             }
-            // The receiver is gone if the client has disconnected. Its readings are kept nevertheless.
+            // The receiver is closed if the client has disconnected. Its readings are stored all the same.
             let _ = ack.send(appended);
         };
-        self.wal.append(above, kind, record, done).map_err(|error| self.refused(error))?;
+        self.wal.append(lower_bound, kind, record, done).map_err(|error| self.append_refusal(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
-            Some(AppendDeadline { at, waited, key }) => {
-                let acked = tokio::time::timeout_at(at, acked).await;
+            Some(AppendDeadline { time, waited, key }) => {
+                let acked = tokio::time::timeout_at(time, acked).await;
                 acked.map_err(|_| IngestError::Timeout { waited, key })?
             }
             None => acked.await,
         };
         match acked {
-            Ok(appended) => appended.map_err(|error| self.refused(error)),
+            Ok(appended) => appended.map_err(|error| self.append_refusal(error)),
             Err(_) => Err(IngestError::Stopping),
         }
     }
 
-    /// Waits until the store has applied a record. Fails with `late` if that does not happen by `until`.
+    /// Waits until the store has applied a record. Fails with `late` if that does not happen by `deadline`.
     async fn wait_until_stored(
         &self,
         record: LoggedRecord,
-        until: Instant,
+        deadline: Instant,
         late: IngestError,
     ) -> Result<(), IngestError> {
-        match tokio::time::timeout_at(until, record.stored).await {
+        match tokio::time::timeout_at(deadline, record.stored).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(late),
             Err(_) => {
@@ -366,7 +366,7 @@ impl Submitter {
     }
 
     /// Converts an append error into the error of the request.
-    fn refused(&self, error: AppendError) -> IngestError {
+    fn append_refusal(&self, error: AppendError) -> IngestError {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match error {
             AppendError::TooLarge { limit, .. } => {

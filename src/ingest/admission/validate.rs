@@ -9,7 +9,7 @@ mod request_sensor;
 mod sensor_order;
 
 pub use self::explain::{ExplainedField, ExplainedPoint};
-pub use self::rejected::Rejected;
+pub use self::rejected::RejectionSummary;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl<T> Tally<T> {
 pub struct ValidatedBody {
     /// The number of accepted lines.
     pub accepted: usize,
-    pub rejected: Rejected,
+    pub rejected: RejectionSummary,
     /// The readings, one batch per shard.
     pub batches: Vec<Batch>,
     /// Bytes of memory that the result takes.
@@ -103,19 +103,19 @@ pub struct ValidationPass {
     /// The time of receipt, in nanoseconds since the epoch. Undated readings get this time.
     pub received: i64,
     /// The start of the retention period, in nanoseconds since the epoch. Earlier timestamps have expired.
-    pub kept_from: i64,
+    pub retention_start: i64,
     /// The length of the retention period in nanoseconds.
-    pub kept_ns: i64,
+    pub retention_ns: i64,
     /// The declared unit of timestamps.
     pub precision: Precision,
     /// Reject timestamps that seem to be in another unit.
-    pub refuses_other_units: bool,
+    pub rejects_other_units: bool,
     /// Keep a value of another family than its field's in a drift field.
     pub keeps_drift: bool,
     /// The sensor lookup is done, so sensors that are still unknown are over a limit.
-    pub looked_up: bool,
+    pub is_lookup_done: bool,
     /// Claim new fields, which makes them visible to other requests.
-    pub publish: bool,
+    pub claims_fields: bool,
     /// Bytes of memory at which validation stops.
     pub budget: usize,
     /// Bytes of the body.
@@ -202,7 +202,7 @@ impl<'a> Validator<'a> {
         self.validated.memory <= self.pass.budget
     }
 
-    pub fn close(self) -> ValidatedBody {
+    pub fn finish(self) -> ValidatedBody {
         self.validated
     }
 
@@ -212,8 +212,8 @@ impl<'a> Validator<'a> {
     }
 
     /// Validates a point.
-    pub fn point(&mut self, point: &Point<'_, '_>) {
-        let state = match self.known(point.spelling(), false) {
+    pub fn validate(&mut self, point: &Point<'_, '_>) {
+        let state = match self.find_sensor(point.spelling(), false) {
             Some(local) => SpellingState::Known(local),
             None => match self.look_up_spelling(point) {
                 Ok(state) => state,
@@ -224,7 +224,7 @@ impl<'a> Validator<'a> {
             SpellingState::Known(local) => self.admit(local, point),
             SpellingState::Refused | SpellingState::Forbidden => match point.sensor(&self.limits) {
                 Ok(sensor) => {
-                    let reason = self.refusal(&sensor);
+                    let reason = self.rejection_reason(&sensor);
                     self.reject(point.refuse_sensor(reason));
                 }
                 Err(rejection) => self.reject(rejection),
@@ -240,9 +240,9 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the index in `locals` of the sensor with that spelling, if the catalog has it. In a database with
-    /// renames, a sensor whose readings were all deleted is found only if `takes_emptied`, because its name may stand
-    /// for another sensor by now.
-    fn known(&mut self, spelling: &str, takes_emptied: bool) -> Option<usize> {
+    /// renames, a sensor whose readings were all deleted is found only if `includes_emptied`, because its name may
+    /// stand for another sensor by now.
+    fn find_sensor(&mut self, spelling: &str, includes_emptied: bool) -> Option<usize> {
         /// Bytes of memory of a sensor: in `locals`, in a batch, and in `by_id`.
         const LOCAL_BYTES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
@@ -251,7 +251,7 @@ impl<'a> Validator<'a> {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
-        if renames.is_some() && !takes_emptied && !known.is_listed() {
+        if renames.is_some() && !includes_emptied && !known.is_listed() {
             return None;
         }
         let local = *by_id.entry(known.id).or_insert_with(|| {
@@ -264,7 +264,7 @@ impl<'a> Validator<'a> {
                 known: known.clone(),
                 claimed: fields.firm,
                 fields,
-                in_batch: None,
+                batch_index: None,
                 is_undated: false,
                 forbidden,
                 kind: known.kind().filter(|kind| kind.fields.is_some()).cloned(),
@@ -294,17 +294,17 @@ impl<'a> Validator<'a> {
         let names = self.renames.as_ref().map(|renames| renames.stored_candidates(sensor));
         let new = names.as_ref().and_then(|names| names.last()).unwrap_or(sensor);
         let mut known = match &names {
-            Some(names) => names.iter().find_map(|name| self.known(&name.key, false)),
-            None => self.known(&sensor.key, true),
+            Some(names) => names.iter().find_map(|name| self.find_sensor(&name.key, false)),
+            None => self.find_sensor(&sensor.key, true),
         };
         // After the lookup, a sensor without readings is the new sensor itself.
-        if known.is_none() && self.pass.looked_up {
-            known = self.known(&new.key, true);
+        if known.is_none() && self.pass.is_lookup_done {
+            known = self.find_sensor(&new.key, true);
         }
         match known {
             Some(local) => SpellingState::Known(local),
             None if pin_violation(self.caller, self.renames.as_ref(), new).is_some() => SpellingState::Forbidden,
-            None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
+            None if self.pass.is_lookup_done || self.validated.unknown.len() >= self.catalog.room() => {
                 SpellingState::Refused
             }
             None => {
@@ -316,11 +316,11 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the index of a field of a sensor. Adds the field to the sensor if it is new.
-    fn field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
-        let claims = self.pass.publish.then_some(&mut self.validated.claims);
+    fn resolve_field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
+        let claims = self.pass.claims_fields.then_some(&mut self.validated.claims);
         let fields_max = self.options.limits.sensor_fields;
         let rules = FieldRules { catalog: self.catalog, fields_max, keeps_drift: self.pass.keeps_drift };
-        self.locals[local].field(name, value, hint, claims, &rules)
+        self.locals[local].resolve_field(name, value, hint, claims, &rules)
     }
 
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
@@ -333,12 +333,12 @@ impl<'a> Validator<'a> {
             if let Some(reason) = self.times.refusal(time, self.pass.received) {
                 return self.reject(point.refuse(0, reason));
             }
-            if time < self.pass.kept_from {
-                let seconds = (self.pass.kept_ns / 1_000_000_000).unsigned_abs();
+            if time < self.pass.retention_start {
+                let seconds = (self.pass.retention_ns / 1_000_000_000).unsigned_abs();
                 return self.reject(point.refuse(0, Reason::Expired { time, seconds }));
             }
             if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
-                if self.pass.refuses_other_units {
+                if self.pass.rejects_other_units {
                     let number = time / self.pass.precision.unit_ns(time);
                     return self.reject(point.refuse(0, Reason::UndeclaredUnit { number, unit }));
                 }
@@ -355,10 +355,10 @@ impl<'a> Validator<'a> {
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();
-        let kept_before = self.validated.rejected.kept.len();
+        let kept_before = self.validated.rejected.kept_lines.len();
         let mut has_drift = false;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
-            let found = match self.field(local, name, value, hint) {
+            let found = match self.resolve_field(local, name, value, hint) {
                 Err(reason) => self.drift_field(local, name, value, reason).inspect(|_| has_drift = true),
                 found => found,
             };
@@ -377,14 +377,14 @@ impl<'a> Validator<'a> {
                 Err(reason) => self.reject(point.refuse(0, reason)),
             }
         }
-        let RequestSensor { known, in_batch, is_undated, .. } = &mut self.locals[local];
+        let RequestSensor { known, batch_index, is_undated, .. } = &mut self.locals[local];
         let batch = &mut self.validated.batches[shard];
         if batch.cells() == start {
             // Every field was rejected, each with a reason of its own.
-            self.validated.rejected.lines += 1;
+            self.validated.rejected.line_count += 1;
             return;
         }
-        let sensor = *in_batch.get_or_insert_with(|| {
+        let sensor = *batch_index.get_or_insert_with(|| {
             known.note_reading(self.pass.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
@@ -404,7 +404,7 @@ impl<'a> Validator<'a> {
         self.validated.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.validated.accepted += 1;
-        let rejected_fields = &mut self.validated.rejected.kept[kept_before..];
+        let rejected_fields = &mut self.validated.rejected.kept_lines[kept_before..];
         rejected_fields.iter_mut().for_each(|line| line.time = Some(time));
     }
 }

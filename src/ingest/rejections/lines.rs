@@ -63,7 +63,7 @@ impl KeptLine {
 
 /// Lines that are not written yet.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     lines: Vec<KeptLine>,
     bytes: usize,
     by_token: HashMap<String, usize>,
@@ -81,7 +81,7 @@ struct Disk {
 pub struct KeptLines {
     max_bytes: u64,
     keep: std::time::Duration,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
     disk: Mutex<Disk>,
 }
 
@@ -130,18 +130,18 @@ impl KeptLines {
         lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
     }
 
-    /// Calls `take` for each line with an id above `after`, oldest first, until it breaks.
+    /// Calls `take` for each line with an id above `after_id`, oldest first, until it breaks.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
-    pub fn read(&self, after: u64, mut take: impl FnMut(u64, KeptLine) -> ControlFlow<()>) -> io::Result<()> {
+    pub fn read(&self, after_id: u64, mut take: impl FnMut(u64, KeptLine) -> ControlFlow<()>) -> io::Result<()> {
         self.save()?;
         let keep = i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX);
         let since = now_ns().saturating_sub(keep);
         let read = |_: &_, id, line: KeptLine| {
             if line.received < since { ControlFlow::Continue(()) } else { take(id, line) }
         };
-        self.disk.lock().file.read(after, read).map(drop)
+        self.disk.lock().file.read(after_id, read).map(drop)
     }
 
     /// Removes the lines for which `is_removed` returns true. Returns their number.

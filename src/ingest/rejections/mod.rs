@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 pub use self::lines::{KeptLine, KeptLines};
-use self::senders::{Senders, sender_key};
+use self::senders::{RejectionSenders, sender_key};
 pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
-use super::admission::validate::Rejected;
+use super::admission::validate::RejectionSummary;
 use crate::access::Caller;
 use crate::config::{RejectionsSettings, ShownAddresses};
 use crate::ingest::Arrival;
@@ -36,7 +36,7 @@ pub struct Rejections {
     folder: PathBuf,
     addresses: ShownAddresses,
     lines: Arc<KeptLines>,
-    senders: Mutex<Senders>,
+    senders: Mutex<RejectionSenders>,
     /// True if the last write to disk failed.
     failing: AtomicBool,
 }
@@ -50,16 +50,16 @@ impl Rejections {
     }
 
     /// Keeps the rejected lines of one request, and logs a warning if one is due.
-    pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut Rejected) {
+    pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut RejectionSummary) {
         if rejected.count == 0 {
             return;
         }
-        let Arrival { database, by, address, received, precision, .. } = *arrival;
+        let Arrival { database, caller, address, received, precision, .. } = *arrival;
         let network = address.map(|address| network(address).to_string()).unwrap_or_default();
-        let address = address.and_then(|address| shown(address, self.addresses));
-        let token = match by {
+        let address = address.and_then(|address| format_address(address, self.addresses));
+        let token = match caller {
             Caller::Anybody => None,
-            Caller::Holder(_) => Some(by.name()),
+            Caller::Holder(_) => Some(caller.name()),
         };
         let warning = self.senders.lock().note(&sender_key(token, &network), rejected.count as u64, Instant::now());
         if let (Some(count), Some(first)) = (warning, rejected.reported.first()) {
@@ -67,9 +67,9 @@ impl Rejections {
             let reason = plain(&without_tokens(&first.reason.to_string()), LOG_CHARS);
             // Log the reason first and nothing in escaped form, because people read this at a terminal.
             let database = plain(database, LOG_CHARS);
-            tracing::warn!(%reason, %line, count, database, token = by.name(), address, "readings were rejected");
+            tracing::warn!(%reason, %line, count, database, token = caller.name(), address, "readings were rejected");
         }
-        self.lines.add(std::mem::take(&mut rejected.kept).into_iter().map(|line| KeptLine {
+        self.lines.add(std::mem::take(&mut rejected.kept_lines).into_iter().map(|line| KeptLine {
             received,
             database: database.to_owned(),
             token: token.map(str::to_owned),
@@ -135,7 +135,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Formats an address as `rejections.addresses` prescribes.
-fn shown(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
+fn format_address(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
     match (addresses, address.to_canonical()) {
         (ShownAddresses::Off, _) => None,
         (ShownAddresses::Full, address) => Some(address.to_string()),

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::senders::{SENDERS_MAX, Senders};
-use super::text::measurement_of;
+use super::senders::{RejectionSenders, SENDERS_MAX};
+use super::text::parse_measurement;
 use super::*;
 use crate::access::is_control_or_invisible;
 use crate::clock::now_ns;
@@ -15,7 +15,7 @@ const SETTINGS: RejectionsSettings =
 
 #[test]
 fn a_sender_is_logged_once_a_minute() {
-    let mut senders = Senders::default();
+    let mut senders = RejectionSenders::default();
     let start = Instant::now();
     let mut warned = Vec::new();
     for number in 0..100_000_u64 {
@@ -29,30 +29,30 @@ fn a_sender_is_logged_once_a_minute() {
 /// A sender with many addresses takes no more memory than [`SENDERS_MAX`] senders.
 #[test]
 fn the_number_of_distinct_senders_is_bounded() {
-    let mut senders = Senders::default();
+    let mut senders = RejectionSenders::default();
     let start = Instant::now();
     let warned = (0..10 * SENDERS_MAX).filter_map(|number| senders.note(&format!("t\n{number}"), 1, start)).count();
     assert_eq!(warned, SENDERS_MAX + 1);
     assert_eq!(senders.note("t\nlater", 1, start + Duration::from_secs(121)), Some(1));
 }
 
-fn rejected(text: &str, reason: Reason) -> Rejected {
-    let mut rejected = Rejected::default();
+fn rejected(text: &str, reason: Reason) -> RejectionSummary {
+    let mut rejected = RejectionSummary::default();
     rejected.note(Rejection::new(1, 0, text.as_bytes(), reason), true);
     rejected
 }
 
-fn by<'a>(address: &str) -> Arrival<'a> {
+fn arrival_from<'a>(address: &str) -> Arrival<'a> {
     Arrival {
         database: "plant",
         precision: Precision::Nanoseconds,
-        declared: true,
+        is_precision_declared: true,
         received: now_ns(),
-        partial: true,
+        is_partial: true,
         ack: None,
-        patient: false,
+        is_patient: false,
         key: None,
-        by: &Caller::Anybody,
+        caller: &Caller::Anybody,
         address: Some(address.parse().unwrap()),
     }
 }
@@ -86,7 +86,7 @@ async fn lines_survive_a_restart() {
         ("2001:db8::1", "AUTH hg_0123456789ab_00ff more", Reason::MissingFields),
         ("2001:db8::1", "m v=1 hg_0123456789ab_00ff", hidden),
     ] {
-        rejections.note(&by(address), &mut rejected(text, reason));
+        rejections.note(&arrival_from(address), &mut rejected(text, reason));
     }
     rejections.save().await;
     let expected = all(rejections.lines());
@@ -100,7 +100,7 @@ async fn lines_survive_a_restart() {
     let again = Rejections::open(path, &SETTINGS);
     assert_eq!(all(again.lines()), expected);
     assert_eq!((expected[0].address.as_deref(), &*expected[0].code), (Some("192.0.2.7"), "encoding"));
-    let exported = expected[0].exported();
+    let exported = expected[0].to_line_protocol();
     assert!(!exported.lines().next().unwrap().chars().any(is_control_or_invisible), "{exported}");
     again.forget("plant").await;
     assert!(all(again.lines()).is_empty());
@@ -114,9 +114,9 @@ fn addresses_are_shown_as_configured() {
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
     ] {
         let address = address.parse().unwrap();
-        assert_eq!(shown(address, ShownAddresses::Full).as_deref(), Some(full));
-        assert_eq!(shown(address, ShownAddresses::Masked).as_deref(), Some(masked));
-        assert_eq!(shown(address, ShownAddresses::Off), None);
+        assert_eq!(format_address(address, ShownAddresses::Full).as_deref(), Some(full));
+        assert_eq!(format_address(address, ShownAddresses::Masked).as_deref(), Some(masked));
+        assert_eq!(format_address(address, ShownAddresses::Off), None);
     }
 }
 
@@ -135,7 +135,7 @@ fn the_measurement_of_a_line_is_found() {
         ("[0] v=\"x\"", "[0]"),
     ];
     for (text, measurement) in cases {
-        assert_eq!(measurement_of(text), measurement, "{text}");
+        assert_eq!(parse_measurement(text), measurement, "{text}");
     }
 }
 
@@ -159,7 +159,7 @@ fn line(token: &str, text: &str) -> KeptLine {
 /// An exported line has the time that it had or would have had, and only the fields that are not stored.
 #[test]
 fn lines_are_exported_as_line_protocol_in_nanoseconds() {
-    let body = |line: KeptLine| line.exported().lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    let body = |line: KeptLine| line.to_line_protocol().lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     let seconds = |text: &str| KeptLine { precision: "s".to_owned(), ..line("t", text) };
     assert_eq!(body(seconds("m,b=1,a=2 v=\"x\",w=1i 7")), ["m,a=2,b=1 v=\"x\",w=1i 7000000000"]);
     let field = |text: &str| KeptLine { field: Some("v".to_owned()), ..seconds(text) };
@@ -170,7 +170,7 @@ fn lines_are_exported_as_line_protocol_in_nanoseconds() {
     let json = r#"{"measurement":"m","tags":{"a":"b c"},"fields":{"v":"x"},"ts":7}"#;
     assert_eq!(body(seconds(json)), ["m,a=b\\ c v=\"x\" 7000000000"]);
     assert_eq!(body(line("t", r#"{"measurement":7}"#)), [r#"# {"measurement":7}"#]);
-    let comment = KeptLine { received: 0, reason: "a\nb".to_owned(), ..line("t", "m v=1 1") }.exported();
+    let comment = KeptLine { received: 0, reason: "a\nb".to_owned(), ..line("t", "m v=1 1") }.to_line_protocol();
     assert_eq!(comment, "# 1970-01-01T00:00:00Z, line 3 of token t: syntax: a\\u{a}b\nm v=1e0 1\n");
 }
 

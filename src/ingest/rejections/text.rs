@@ -17,20 +17,20 @@ impl KeptLine {
     /// Returns the measurement, or an empty text if the line does not have one.
     #[must_use]
     pub fn measurement(&self) -> String {
-        measurement_of(&self.text)
+        parse_measurement(&self.text)
     }
 
     /// Returns the line as line protocol with a timestamp in nanoseconds, after a comment with the reason. A line that
     /// cannot be parsed is returned as sent, or as a comment if it is JSON or has terminal control characters.
     #[must_use]
-    pub fn exported(&self) -> String {
+    pub fn to_line_protocol(&self) -> String {
         let mut text = "# ".to_owned();
         write_rfc3339(&mut text, self.received);
         let token = self.token.as_ref().map(|token| format!(" of token {token}")).unwrap_or_default();
         let comment = format!(", line {}{token}: {}: {}", self.number, self.code, self.reason);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
-        let line = match self.parsed() {
+        let line = match self.normalize() {
             Some(line) => line,
             None if is_json(&self.text) || self.text.chars().any(is_control_or_invisible) => {
                 format!("# {}\n", plain(&self.text, usize::MAX))
@@ -41,7 +41,7 @@ impl KeptLine {
         text
     }
 
-    fn parsed(&self) -> Option<String> {
+    fn normalize(&self) -> Option<String> {
         let unlimited = Limits { line_bytes: usize::MAX, tags: usize::MAX, fields: usize::MAX, name_bytes: usize::MAX };
         let precision = Precision::from_name(&self.precision).unwrap_or(Precision::Nanoseconds);
         let text = self.text.as_bytes();
@@ -85,7 +85,7 @@ fn is_json(line: &str) -> bool {
 }
 
 /// Returns the measurement of a line, or an empty text if it does not have one.
-pub fn measurement_of(line: &str) -> String {
+pub fn parse_measurement(line: &str) -> String {
     let text = line.trim_start();
     if !is_json(text) {
         return line_protocol_name(text);

@@ -39,13 +39,14 @@ pub type KeyHash = [u8; 16];
 
 /// A remembered key, as stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct StoredKey {
     pub hash: KeyHash,
     pub body_hash: u64,
     /// The first time of the undated readings, in nanoseconds since the epoch.
     pub base: i64,
     /// The time at which the key was remembered, in nanoseconds since the epoch.
-    pub since: i64,
+    #[serde(rename = "since")]
+    pub remembered_ns: i64,
 }
 
 /// Maximum number of remembered keys of writes.
@@ -61,10 +62,11 @@ pub struct KeyOptions {
     pub count_max: usize,
 }
 
+/// The remembered keys in memory.
 #[derive(Debug, Default)]
-struct Known {
-    by_hash: HashMap<KeyHash, Remembered>,
-    /// The hash and `since` of each key, oldest first. A key that was remembered twice is listed twice.
+struct KeyIndex {
+    by_hash: HashMap<KeyHash, StoredKey>,
+    /// The hash and `remembered_ns` of each key, oldest first. A key that was remembered twice is listed twice.
     order: VecDeque<(KeyHash, i64)>,
     /// Keys of requests that are being written.
     in_flight: HashSet<KeyHash>,
@@ -74,7 +76,7 @@ struct Known {
 #[derive(Debug)]
 struct QueuedKey {
     number: u64,
-    key: Remembered,
+    key: StoredKey,
 }
 
 /// The keys that are not on disk yet.
@@ -88,11 +90,11 @@ struct WriteQueue {
 #[derive(Debug)]
 struct Shared {
     options: KeyOptions,
-    known: Mutex<Known>,
+    index: Mutex<KeyIndex>,
     queue: Mutex<WriteQueue>,
     /// The number of the newest key on disk. Locked during writes.
     saved: tokio::sync::Mutex<u64>,
-    file: Mutex<SideFile<Remembered>>,
+    file: Mutex<SideFile<StoredKey>>,
 }
 
 /// The remembered keys of all requests.
@@ -111,24 +113,24 @@ pub struct KeyInFlight {
 
 impl Drop for KeyInFlight {
     fn drop(&mut self) {
-        self.keys.0.known.lock().in_flight.remove(&self.hash);
+        self.keys.0.index.lock().in_flight.remove(&self.hash);
     }
 }
 
-impl Known {
-    fn add(&mut self, remembered: Remembered) {
-        self.order.push_back((remembered.hash, remembered.since));
-        self.by_hash.insert(remembered.hash, remembered);
+impl KeyIndex {
+    fn add(&mut self, key: StoredKey) {
+        self.order.push_back((key.hash, key.remembered_ns));
+        self.by_hash.insert(key.hash, key);
     }
 
-    /// Forgets keys from before `since_min`, and the oldest ones above `count_max`.
-    fn prune(&mut self, since_min: i64, count_max: usize) {
-        while let Some((hash, since)) = self.order.front().copied() {
-            if since >= since_min && self.order.len() <= count_max {
+    /// Forgets keys from before `start_ns`, and the oldest ones above `count_max`.
+    fn prune(&mut self, start_ns: i64, count_max: usize) {
+        while let Some((hash, remembered_ns)) = self.order.front().copied() {
+            if remembered_ns >= start_ns && self.order.len() <= count_max {
                 break;
             }
             self.order.pop_front();
-            if self.by_hash.get(&hash).is_some_and(|known| known.since == since) {
+            if self.by_hash.get(&hash).is_some_and(|key| key.remembered_ns == remembered_ns) {
                 self.by_hash.remove(&hash);
             }
         }
@@ -143,9 +145,9 @@ impl RequestKeys {
         let limits =
             SideFileLimits { segment_bytes: SEGMENT_BYTES_MIN.max(keep_bytes / 4), keep_bytes: Some(keep_bytes) };
         let file = SideFile::new(options.folder.clone(), limits);
-        let mut known = Known::default();
-        let read = file.read(0, |_, _, remembered| {
-            known.add(remembered);
+        let mut index = KeyIndex::default();
+        let read = file.read(0, |_, _, key| {
+            index.add(key);
             ControlFlow::Continue(())
         });
         if let Err(error) = read {
@@ -154,7 +156,7 @@ impl RequestKeys {
         }
         let keys = Self(Arc::new(Shared {
             options,
-            known: Mutex::new(known),
+            index: Mutex::new(index),
             queue: Mutex::default(),
             saved: tokio::sync::Mutex::default(),
             file: Mutex::new(file),
@@ -164,11 +166,11 @@ impl RequestKeys {
     }
 
     /// Forgets expired keys, and returns the lock on the others.
-    fn prune(&self, now: i64) -> MutexGuard<'_, Known> {
+    fn prune(&self, now: i64) -> MutexGuard<'_, KeyIndex> {
         let window = i64::try_from(self.0.options.window.as_nanos()).unwrap_or(i64::MAX);
-        let mut known = self.0.known.lock();
-        known.prune(now.saturating_sub(window), self.0.options.count_max);
-        known
+        let mut index = self.0.index.lock();
+        index.prune(now.saturating_sub(window), self.0.options.count_max);
+        index
     }
 
     /// Begins a request with a key.
@@ -182,17 +184,17 @@ impl RequestKeys {
         database: &str,
         now: i64,
     ) -> Result<KeyInFlight, IngestError> {
-        let hash = hash_of(token, database, key.key);
-        let mut known = self.prune(now);
-        let earlier = known.by_hash.get(&hash);
+        let hash = hash_key(token, database, key.key);
+        let mut index = self.prune(now);
+        let earlier = index.by_hash.get(&hash);
         if earlier.is_some_and(|earlier| earlier.body_hash != key.body_hash) {
             return Err(IngestError::KeyOfOtherBody);
         }
         let base = earlier.map(|earlier| earlier.base);
-        if !known.in_flight.insert(hash) {
+        if !index.in_flight.insert(hash) {
             return Err(IngestError::KeyInFlight);
         }
-        drop(known);
+        drop(index);
         Ok(KeyInFlight { keys: self.clone(), hash, body_hash: key.body_hash, base })
     }
 
@@ -206,7 +208,7 @@ impl RequestKeys {
             let mut queue = self.0.queue.lock();
             WriteQueue { last_number: queue.last_number, keys: std::mem::take(&mut queue.keys) }
         };
-        let records: Vec<Remembered> = queued.iter().map(|queued| queued.key).collect();
+        let records: Vec<StoredKey> = queued.iter().map(|queued| queued.key).collect();
         let keys = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             let mut file = keys.0.file.lock();
@@ -220,8 +222,8 @@ impl RequestKeys {
             self.0.queue.lock().keys.extend(queued.into_iter().filter(|queued| queued.number != number));
             return Err(error);
         }
-        let mut known = self.prune(now);
-        queued.into_iter().for_each(|queued| known.add(queued.key));
+        let mut index = self.prune(now);
+        queued.into_iter().for_each(|queued| index.add(queued.key));
         *saved = last_number;
         Ok(())
     }
@@ -237,7 +239,7 @@ impl KeyInFlight {
             let mut queue = self.keys.0.queue.lock();
             queue.last_number += 1;
             let number = queue.last_number;
-            let key = Remembered { hash: self.hash, body_hash: self.body_hash, base, since: now };
+            let key = StoredKey { hash: self.hash, body_hash: self.body_hash, base, remembered_ns: now };
             queue.keys.push(QueuedKey { number, key });
             number
         };
@@ -252,7 +254,7 @@ impl KeyInFlight {
 }
 
 /// Hashes a key. The hashed bytes are unambiguous, because names of tokens and databases have no NUL.
-fn hash_of(token: &str, database: &str, key: &str) -> KeyHash {
+fn hash_key(token: &str, database: &str, key: &str) -> KeyHash {
     let mut digest = Sha256::new();
     for part in [token, database, key] {
         digest.update(part.as_bytes());

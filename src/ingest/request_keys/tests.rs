@@ -55,12 +55,12 @@ async fn the_oldest_keys_are_forgotten_first_and_the_file_stays_bounded() {
     let keys = RequestKeys::open(options(&folder, 10), 1000);
     let kept: Vec<i64> = (0..1000).filter_map(|number| base(&keys, &number.to_string(), 1000)).collect();
     assert_eq!(kept, (990..1000).collect::<Vec<_>>());
-    assert_eq!(keys.0.known.lock().by_hash.len(), 10);
+    assert_eq!(keys.0.index.lock().by_hash.len(), 10);
 }
 
 #[test]
 fn the_largest_record_is_within_its_limit() {
-    let largest = Remembered { hash: [255; 16], body_hash: u64::MAX, base: i64::MIN, since: i64::MIN };
+    let largest = StoredKey { hash: [255; 16], body_hash: u64::MAX, base: i64::MIN, remembered_ns: i64::MIN };
     // Checksum, id and separators.
     let json = serde_json::to_string(&largest).unwrap().len() as u64;
     assert!(8 + 1 + 20 + 1 + json < RECORD_BYTES_MAX, "{json}");

@@ -25,7 +25,7 @@ impl Ingest {
     }
 
     async fn await_stored(&self, through: Stamp, timeout: Duration) -> Result<(), IngestError> {
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         // Wait for truncation, because sensors' documents that are not stored hold the watermark too.
         let own = self.dispatch.positions.want_truncated_through(through);
         self.dispatch.wake();
@@ -44,7 +44,7 @@ impl Ingest {
             if hosts.is_empty() {
                 return Ok(());
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return Err(IngestError::OthersBehind { hosts: hosts.join(", "), waited: timeout });
             }
             tokio::time::sleep(POLL_INTERVAL).await;

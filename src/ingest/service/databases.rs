@@ -16,18 +16,18 @@ impl Ingest {
     /// # Errors
     /// If the name is invalid, `limits.databases` or the caller's quota is reached, the database is being dropped, or
     /// the store does not answer.
-    pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
-        self.create_with(name, by, |_| {}).await
+    pub async fn create_database(&self, name: &str, caller: &Caller) -> Result<(), IngestError> {
+        self.create_with(name, caller, |_| {}).await
     }
 
     /// As [`Ingest::create_database`]. `set` changes the initial settings.
     pub(super) async fn create_with(
         &self,
         name: &str,
-        by: &Caller,
+        caller: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
-        let database = self.database(name, by).await?;
+        let database = self.database(name, caller).await?;
         if self.catalog.is_dropping(name) {
             return Err(IngestError::BeingDropped { name: name.to_owned() });
         }
@@ -43,14 +43,14 @@ impl Ingest {
         Ok(result?)
     }
 
-    pub(super) async fn database(&self, name: &str, by: &Caller) -> Result<Arc<Database>, IngestError> {
+    pub(super) async fn database(&self, name: &str, caller: &Caller) -> Result<Arc<Database>, IngestError> {
         if let Some(database) = self.catalog.database(name) {
             return Ok(database);
         }
         let stored = self.stored_databases(name).await?;
-        self.catalog.add_database(name, &stored, self.database_terms(by)).map_err(|refusal| {
+        self.catalog.add_database(name, &stored, self.database_terms(caller)).map_err(|refusal| {
             if let DatabaseRefusal::CallerQuota(exhausted) = &refusal {
-                self.metrics.quota("refused", "token", exhausted.rate.label());
+                self.metrics.count_quota("refused", "token", exhausted.rate.label());
             }
             self.refused_database(name, refusal)
         })

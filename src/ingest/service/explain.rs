@@ -9,7 +9,7 @@ use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::validate::{ExplainedPoint, RejectionSummary, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::admission::write_policy::pin_violation;
 use crate::ingest::error::IngestError;
 use crate::reading::{Limits, Sensor};
@@ -24,7 +24,7 @@ pub struct Explanation {
     /// The database with its retention policy.
     pub database: String,
     /// True if the write would create the database.
-    pub new_database: bool,
+    pub is_new_database: bool,
     /// The points in the order of the body.
     pub points: Vec<ExplainedPoint>,
     /// The keys of new sensors, as far as is known.
@@ -32,10 +32,10 @@ pub struct Explanation {
     /// The number of new sensors within the limits. These would be charged.
     pub sensors_charged: usize,
     /// False if the store did not answer, so that sensors unknown to this instance may or may not be new.
-    pub store_asked: bool,
+    pub was_store_asked: bool,
     /// The number of readings that would be kept and charged.
     pub accepted: usize,
-    pub rejected: Rejected,
+    pub rejected: RejectionSummary,
     /// The error for which the write would be refused as a whole.
     pub refused: Option<IngestError>,
     /// The warnings of the write, as in [`super::Ack::warnings`].
@@ -46,7 +46,7 @@ pub struct Explanation {
 struct SensorsCopy {
     copy: CatalogCopy,
     new: HashSet<Box<str>>,
-    store_asked: bool,
+    was_store_asked: bool,
 }
 
 impl Ingest {
@@ -62,34 +62,34 @@ impl Ingest {
         body_bytes: usize,
     ) -> Result<Explanation, IngestError> {
         let name = self.resolve(arrival.database, None).await?;
-        let new_database = if self.catalog.database(&name).is_some() {
+        let is_new_database = if self.catalog.database(&name).is_some() {
             false
         } else {
             let stored = self.stored_databases(&name).await?;
-            let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.by));
+            let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.caller));
             is_new.map_err(|refusal| self.refused_database(&name, refusal))?
         };
-        let by = arrival.by.copy();
-        let arrival = Arrival { database: &name, by: &by, ..arrival };
-        let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
+        let caller = arrival.caller.copy();
+        let arrival = Arrival { database: &name, caller: &caller, ..arrival };
+        let mut sensors = list_sensors(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Do not reveal sensors that the caller may not write.
         let renames = self.retention.settings.now().renames(&name).cloned();
         if let Some(renames) = &renames {
             sensors = self.stored_names(&name, sensors, renames).await?;
         }
-        sensors.retain(|sensor| pin_violation(&by, renames.as_ref(), sensor).is_none());
-        let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &by, sensors).await;
+        sensors.retain(|sensor| pin_violation(&caller, renames.as_ref(), sensor).is_none());
+        let SensorsCopy { copy, new, was_store_asked } = self.copy_sensors(&name, &caller, sensors).await;
         // Check the quotas before validation, as a write does.
-        let refused = self.refused(&copy.database, &by);
+        let refused = self.find_refusal(&copy.database, &caller);
         let was_refused = refused.is_some();
-        let pass = ValidationPass { looked_up: true, ..self.pass_parameters(&name, arrival, body_bytes) };
-        let (points, mut validated) = self.explain_points(&copy, &by, pass, read);
-        if !arrival.partial && validated.rejected.count > 0 {
+        let pass = ValidationPass { is_lookup_done: true, ..self.pass_parameters(&name, arrival, body_bytes) };
+        let (points, mut validated) = self.explain_points(&copy, &caller, pass, read);
+        if !arrival.is_partial && validated.rejected.count > 0 {
             validated.discard_readings();
         }
         let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
         warnings.extend(kind_warning(&validated.kind_faults));
-        let quotas = QuotaCharge::new(&by, &copy.database, None, Instant::now());
+        let quotas = QuotaCharge::new(&caller, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&validated).err());
         let accepted = if refused.is_some() { 0 } else { validated.accepted };
         if accepted > 0 {
@@ -100,11 +100,11 @@ impl Ingest {
         let sensors_charged = if was_refused { 0 } else { charged };
         Ok(Explanation {
             database: name,
-            new_database,
+            is_new_database,
             points,
             new_sensors: new,
             sensors_charged,
-            store_asked,
+            was_store_asked,
             accepted,
             rejected,
             refused,
@@ -113,42 +113,43 @@ impl Ingest {
     }
 
     /// Returns the error for which a write would be refused before validation.
-    fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
+    fn find_refusal(&self, copy: &Database, caller: &Caller) -> Option<IngestError> {
         if let Err(error) = self.member.check() {
             return Some(error.into());
         }
-        let admitted = QuotaCharge::new(by, copy, None, Instant::now()).admit();
+        let admitted = QuotaCharge::new(caller, copy, None, Instant::now()).admit();
         admitted.and_then(|()| self.check_share(copy)).err()
     }
 
     /// Copies the catalog entries of the sensors, and completes them with the documents of the store.
-    async fn copy_sensors(&self, name: &str, by: &Caller, sensors: Vec<Sensor>) -> SensorsCopy {
+    async fn copy_sensors(&self, name: &str, caller: &Caller, sensors: Vec<Sensor>) -> SensorsCopy {
         let mut copy = self.catalog.copy(name, sensors, &self.options);
         let unknown = std::mem::take(&mut copy.unknown);
         if unknown.is_empty() {
-            return SensorsCopy { copy, new: HashSet::new(), store_asked: true };
+            return SensorsCopy { copy, new: HashSet::new(), was_store_asked: true };
         }
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
         let mut found = self.lookup.find(copy.database.original(), &keys, self.catalog.sensors_max()).await;
-        let store_asked = found.counts;
+        let was_store_asked = found.counts;
         found.deletions = copy.database.deletions();
         let stored: HashSet<Box<str>> = found.documents.iter().map(|document| document.sensor.key.clone()).collect();
-        let new = keys.iter().filter(|key| store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
+        let new =
+            keys.iter().filter(|key| was_store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
         let wanted =
-            unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: by.allowance().cloned() }).collect();
+            unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: caller.allowance().cloned() }).collect();
         copy.catalog.add_sensors(&copy.database, wanted, found, self.catalog.sensors_max());
-        SensorsCopy { copy, new, store_asked }
+        SensorsCopy { copy, new, was_store_asked }
     }
 
     fn explain_points<'b, P: Points<'b>>(
         &self,
         copy: &CatalogCopy,
-        by: &Caller,
+        caller: &Caller,
         pass: ValidationPass,
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let renames = self.retention.settings.now().renames(&copy.database.name).cloned();
-        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by, renames);
+        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, caller, renames);
         let mut points = read(self.options.reading_limits());
         let mut seen = HashMap::new();
         let mut explained = Vec::new();
@@ -158,12 +159,12 @@ impl Ingest {
                 Err(rejection) => validator.explain_rejected(rejection),
             });
         }
-        (explained, validator.close())
+        (explained, validator.finish())
     }
 }
 
 /// Returns the distinct sensors of a body, sorted by key.
-fn sensors_of<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
+fn list_sensors<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
     let mut sensors = BTreeMap::new();
     let mut lines = 0;
     while let Some(point) = points.next() {

@@ -33,8 +33,8 @@ impl Ingest {
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<KeyedBody, IngestError> {
-        let Arrival { received, by, .. } = arrival;
-        let key = self.request_keys.begin(key, by.name(), &database.name, received)?;
+        let Arrival { received, caller, .. } = arrival;
+        let key = self.request_keys.begin(key, caller.name(), &database.name, received)?;
         if let Some(base) = key.base {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
             // Reserve the times again, because the first try may have been before a restart.

@@ -77,9 +77,9 @@ impl UnflushedReadings for Ingest {
         Ok(all)
     }
 
-    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
+    fn catalog_sensors(&self, database: &str, since_version: CatalogVersion) -> Vec<CatalogSensor> {
         let known = self.catalog.database(database);
-        let sensors = known.map(|database| self.catalog.catalog_sensors(&database, since.additions));
+        let sensors = known.map(|database| self.catalog.catalog_sensors(&database, since_version.additions));
         self.with_backlog(database, sensors.unwrap_or_default(), |_| true)
     }
 
@@ -155,7 +155,7 @@ impl Ingest {
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
-            for known in self.catalog.unstored(&database, since.additions, is_on_page) {
+            for known in self.catalog.list_unstored(&database, since.additions, is_on_page) {
                 documents.entry(known.sensor.key.clone()).or_insert_with(|| SensorDocument::new(known.sensor.clone()));
             }
         }

@@ -47,7 +47,7 @@ pub struct MetaArrival<'a> {
     pub database: &'a str,
     /// The time of receipt, in nanoseconds since the epoch.
     pub received: i64,
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
     /// The ack level. `None` stands for `ingest.ack`.
     pub ack: Option<AckLevel>,
     /// True for a dry run, which changes nothing.
@@ -88,8 +88,8 @@ pub enum MetaRefusal {
     NoRoom { sensor: String, limit: String },
     #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
     Unlike { sensor: String, fault: KindFault },
-    #[error("{by} may not change the metadata of {sensor}: its stored or its shown name has another tag {tag:?}")]
-    Pinned { sensor: String, by: String, tag: String },
+    #[error("{caller} may not change the metadata of {sensor}: its stored or its shown name has another tag {tag:?}")]
+    Pinned { sensor: String, caller: String, tag: String },
     #[error("the metadata of {sensor} does not match the condition of the request: read it again")]
     Changed { sensor: String },
 }
@@ -104,20 +104,20 @@ struct SensorChange {
 /// change of a sensor could not win over the first.
 #[derive(Default)]
 struct BatchChanges {
-    all: Vec<SensorChange>,
+    changes: Vec<SensorChange>,
     by_key: HashMap<Box<str>, usize>,
 }
 
 impl BatchChanges {
     fn add(&mut self, request: usize, change: MetaChange) {
-        match self.by_key.get(&change.sensor.key).and_then(|index| self.all.get_mut(*index)) {
+        match self.by_key.get(&change.sensor.key).and_then(|index| self.changes.get_mut(*index)) {
             Some(earlier) => {
                 earlier.requests.push(request);
                 earlier.change.follow(change);
             }
             None => {
-                self.by_key.insert(change.sensor.key.clone(), self.all.len());
-                self.all.push(SensorChange { requests: vec![request], change });
+                self.by_key.insert(change.sensor.key.clone(), self.changes.len());
+                self.changes.push(SensorChange { requests: vec![request], change });
             }
         }
     }
@@ -247,13 +247,14 @@ impl Ingest {
                 outcomes.push(Err(MetaRefusal::Changed { sensor: request.sensor.key.to_string() }));
                 continue;
             }
-            let before = values_of(&present);
-            let after = request.update.applied_to(&before);
-            let checked = match pin_violation(arrival.by, import.renames, stored) {
-                Some(reason) => Err(pinned(&request.sensor, arrival.by, reason)),
+            let before = meta_values(&present);
+            let after = request.update.apply_to(&before);
+            let checked = match pin_violation(arrival.caller, import.renames, stored) {
+                Some(reason) => Err(pin_refusal(&request.sensor, arrival.caller, reason)),
                 None => self.check_meta(request, &present, &after),
             };
-            let checked = checked.and_then(|()| self.check_kind(arrival.by, import.database, stored, &before, &after));
+            let checked =
+                checked.and_then(|()| self.check_kind(arrival.caller, import.database, stored, &before, &after));
             let unlike = match checked {
                 Ok(unlike) => unlike,
                 Err(refusal) => {
@@ -268,12 +269,12 @@ impl Ingest {
             let is_changed = after != before;
             if is_changed || is_shared && !request.update.is_empty_patch() {
                 let change = request.update.change(stored, &before, &after, is_shared);
-                metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
+                metas.entry(change.sensor.key.clone()).or_default().merge(&change.to_meta(stamp));
                 changes.add(index, change);
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));
         }
-        let changes = changes.all;
+        let changes = changes.changes;
         if arrival.is_dry {
             let changed = changes.iter().filter_map(|of_sensor| metas.remove_entry(&of_sensor.change.sensor.key));
             import.dry_run_metadata.extend(changed);
@@ -339,12 +340,12 @@ impl Ingest {
         sensor_changes: Vec<SensorChange>,
         outcomes: &mut [Result<MetaOutcome, MetaRefusal>],
     ) -> Result<Vec<LoggedMeta>, IngestError> {
-        let database = self.database(name, arrival.by).await?;
+        let database = self.database(name, arrival.caller).await?;
         let sensors = sensor_changes.iter().map(|of_sensor| &of_sensor.change.sensor);
         let is_unknown = |sensor: &&Sensor| self.catalog.sensor(&database, &sensor.key).is_none();
         let unknown: Vec<Sensor> = sensors.filter(is_unknown).cloned().collect();
         if !unknown.is_empty() {
-            self.lookup.look_up(&database, unknown, &arrival.by.allowance().cloned()).await;
+            self.lookup.look_up(&database, unknown, &arrival.caller.allowance().cloned()).await;
         }
         let mut changes = Vec::new();
         let mut bytes = 0;
@@ -381,13 +382,13 @@ impl Ingest {
 }
 
 /// Returns the refusal for a token that is pinned to other sensors.
-fn pinned(sensor: &Sensor, by: &Caller, reason: Reason) -> MetaRefusal {
+fn pin_refusal(sensor: &Sensor, caller: &Caller, reason: Reason) -> MetaRefusal {
     let tag = if let Reason::OtherSensor { tag, .. } = reason { tag } else { String::new() };
-    MetaRefusal::Pinned { sensor: sensor.key.to_string(), by: by.name().to_owned(), tag }
+    MetaRefusal::Pinned { sensor: sensor.key.to_string(), caller: caller.name().to_owned(), tag }
 }
 
 /// Returns the metadata as JSON values.
-pub fn values_of(meta: &Meta) -> Map<String, Value> {
+pub fn meta_values(meta: &Meta) -> Map<String, Value> {
     let value = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     meta.values().map(|(name, text)| (name.to_owned(), value(text))).collect()
 }

@@ -181,7 +181,7 @@ impl Ingest {
         database: &str,
         policy: Option<&str>,
         terms: PolicyTerms,
-        by: &Caller,
+        caller: &Caller,
     ) -> Result<Option<String>, IngestError> {
         check_new_name(database)?;
         let policy = policy.filter(|policy| *policy != AUTOGEN);
@@ -198,14 +198,14 @@ impl Ingest {
         }
         check_database_name(&named)?;
         // Create the database even if it exists, because a drop that was logged earlier may still be carried out.
-        self.create_database(database, by).await?;
+        self.create_database(database, caller).await?;
         let Some(policy) = policy else {
             if terms != PolicyTerms::default() {
                 self.set_terms(&named, terms).await?;
             }
             return Ok(None);
         };
-        self.write_policy(&named, terms, by).await?;
+        self.write_policy(&named, terms, caller).await?;
         if is_new {
             self.set_default(database, Some(policy)).await?;
             return Ok(None);
@@ -225,7 +225,7 @@ impl Ingest {
         policy: &str,
         terms: PolicyTerms,
         default: bool,
-        by: &Caller,
+        caller: &Caller,
     ) -> Result<(), IngestError> {
         terms.check()?;
         if policy != AUTOGEN && !is_policy_name(policy) {
@@ -236,14 +236,12 @@ impl Ingest {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
         let settings = self.settings_now().await?;
-        let named = named(database, policy);
-        if settings.has_policy(database, policy)
-            && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named))
-        {
+        let named = stored_name(database, policy);
+        if settings.has_policy(database, policy) && !terms.fit(&settings.of(&named), settings.kept(&named)) {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;
-        self.write_policy(&named, terms, by).await?;
+        self.write_policy(&named, terms, caller).await?;
         if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
     }
 
@@ -285,9 +283,9 @@ impl Ingest {
         if !settings.has_policy(database, policy) {
             return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
         }
-        let named = named(database, policy);
-        let kept = settings.readings_retention(&named);
-        let shard_duration = settings.for_database(&named).shard_duration(kept);
+        let named = stored_name(database, policy);
+        let kept = settings.kept(&named);
+        let shard_duration = settings.of(&named).shard_duration(kept);
         let resulting = PolicyTerms {
             kept: terms.kept.or(Some(kept)),
             shard_duration: terms.shard_duration.or(Some(shard_duration)),
@@ -339,11 +337,11 @@ impl Ingest {
         &self,
         name: &str,
         wanted: &SetSettings,
-        by: &Caller,
+        caller: &Caller,
     ) -> Result<DatabaseSettings, IngestError> {
         self.check_settings(name, wanted).await?;
         if let Some((database, _)) = name.split_once('/') {
-            self.create_if_missing(database, by, |_| {}).await?;
+            self.create_if_missing(database, caller, |_| {}).await?;
         }
         let stamp = self.member.stamp_now();
         let set = |settings: &mut DatabaseSettings| {
@@ -352,7 +350,7 @@ impl Ingest {
         };
         // Create the database first, because the new settings may cause an expiry at once, during which it cannot be
         // created.
-        self.create_if_missing(name, by, set).await?;
+        self.create_if_missing(name, caller, set).await?;
         Ok(self.retention.change(name, set).await?)
     }
 
@@ -391,10 +389,10 @@ impl Ingest {
 
     /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can
     /// be written to it before it has its terms.
-    async fn write_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
-        let is_new = self.retention.settings.now().for_database(named).rev == 0;
+    async fn write_policy(&self, named: &str, terms: PolicyTerms, caller: &Caller) -> Result<(), IngestError> {
+        let is_new = self.retention.settings.now().of(named).rev == 0;
         self.set_terms(named, terms).await?;
-        let result = self.create_database(named, by).await;
+        let result = self.create_database(named, caller).await;
         if result.is_err() && is_new {
             self.retention.remove(named).await?;
         }
@@ -404,13 +402,13 @@ impl Ingest {
     async fn create_if_missing(
         &self,
         name: &str,
-        by: &Caller,
+        caller: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
         if self.store.raw().databases().await?.iter().any(|known| known == name) {
             return Ok(());
         }
-        self.create_with(name, by, set).await
+        self.create_with(name, caller, set).await
     }
 
     async fn set_terms(&self, name: &str, terms: PolicyTerms) -> Result<(), IngestError> {
@@ -435,7 +433,7 @@ impl Ingest {
     }
 }
 
-fn named(database: &str, policy: &str) -> String {
+fn stored_name(database: &str, policy: &str) -> String {
     if policy == AUTOGEN { database.to_owned() } else { policy_database(database, policy) }
 }
 

@@ -23,11 +23,11 @@ pub enum RenameRefusal {
     #[error("{name} would name two stored sensors, {one} and {other}: rename one of them by its key first")]
     Conflict { name: String, one: String, other: String },
     #[error(
-        "no such rename of {} {from:?} in database {database:?}: GET /api/v1/renames lists the entries by their stored \
+        "no such rename of {} {name:?} in database {database:?}: GET /api/v1/renames lists the entries by their stored \
          names",
         kind.name()
     )]
-    Unknown { kind: RenameKind, from: String, database: String },
+    Unknown { kind: RenameKind, name: String, database: String },
     #[error("{database:?} is a retention policy: rename in its database, which the policies follow")]
     Policy { database: String },
     #[error("concurrent changes of the renames of database {database:?}: retry")]

@@ -71,13 +71,13 @@ async fn a_format_is_a_type_that_yields_points() {
     let arrival = Arrival {
         database: "plant",
         precision: Precision::Nanoseconds,
-        declared: true,
+        is_precision_declared: true,
         received: 1_768_485_600_000_000_000,
-        partial: true,
+        is_partial: true,
         ack: None,
         key: None,
-        patient: false,
-        by: &Caller::Anybody,
+        is_patient: false,
+        caller: &Caller::Anybody,
         address: None,
     };
     let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission()).await.expect("acked");

@@ -12,7 +12,7 @@ use crate::catalog::Database;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::validate::{Rejected, Tally, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::validate::{RejectionSummary, Tally, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
@@ -24,7 +24,7 @@ use crate::wire::Points;
 pub struct Ack {
     /// The number of accepted readings, including duplicates.
     pub accepted: usize,
-    pub rejected: Rejected,
+    pub rejected: RejectionSummary,
     /// The ack level that the accepted readings have reached.
     pub level: AckLevel,
     /// Warnings about quotas that are nearly used up, suspicious timestamps, and readings that do not conform to their
@@ -39,20 +39,20 @@ pub struct Arrival<'a> {
     /// The unit of integer timestamps.
     pub precision: Precision,
     /// True if the sender declared that unit, false if it is the default.
-    pub declared: bool,
+    pub is_precision_declared: bool,
     /// The time of receipt, in nanoseconds since the epoch. Undated readings get this time.
     pub received: i64,
     /// Keep the accepted lines of a body that also has rejected ones.
-    pub partial: bool,
+    pub is_partial: bool,
     /// The ack level. `None` stands for `ingest.ack`.
     pub ack: Option<AckLevel>,
     /// Wait for the WAL without the limit `ingest.ack_timeout`. TCP needs this, because it resends refused lines, and a
     /// timeout does not tell whether they were refused.
-    pub patient: bool,
+    pub is_patient: bool,
     /// The key that this request and its retries have in common.
     pub key: Option<RequestKey<'a>>,
     /// The sender.
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
     /// The address of the sender.
     pub address: Option<IpAddr>,
 }
@@ -72,7 +72,7 @@ impl Ingest {
         self.member.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let arrival = Arrival { database: &name, ..arrival };
-        let database = self.database(&name, arrival.by).await?;
+        let database = self.database(&name, arrival.caller).await?;
         let ack = self.take_into(&database, arrival, read, admission).await;
         if !ack.as_ref().is_ok_and(|ack| ack.accepted > 0) {
             self.catalog.forget_unused(database);
@@ -88,7 +88,7 @@ impl Ingest {
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
-        let quotas = QuotaCharge::new(arrival.by, database, Some(&self.metrics), started);
+        let quotas = QuotaCharge::new(arrival.caller, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
         let guard = self.submitter.in_validation.begin();
@@ -115,7 +115,7 @@ impl Ingest {
         let accepted = validated.accepted;
         let mut rejected = std::mem::take(&mut validated.rejected);
         for (reason, count) in &rejected.reasons {
-            self.metrics.rejected(reason, *count);
+            self.metrics.count_rejected(reason, *count);
         }
         if accepted > 0 {
             let submitted = self.submitter.submit(database, &arrival, validated, guard, admission, level).await;
@@ -128,7 +128,7 @@ impl Ingest {
         self.rejections.note(&arrival, &mut rejected);
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
-        self.metrics.acked(started.elapsed());
+        self.metrics.note_ack(started.elapsed());
         Ok(ack)
     }
 
@@ -162,19 +162,19 @@ impl Ingest {
     ) -> Result<ValidatedBody, IngestError> {
         let parameters = ValidationPass { undated_from, ..self.pass_parameters(&database.name, arrival, body_bytes) };
         let renames = self.retention.settings.now().renames(&database.name).cloned();
-        let pass = |looked_up: bool, publish: bool| {
+        let pass = |is_lookup_done: bool, claims_fields: bool| {
             let budget = self.bytes.available_permits();
-            let pass = ValidationPass { looked_up, publish, budget, ..parameters };
+            let pass = ValidationPass { is_lookup_done, claims_fields, budget, ..parameters };
             let mut validator =
-                Validator::new(database, &self.catalog, &self.options, pass, arrival.by, renames.clone());
+                Validator::new(database, &self.catalog, &self.options, pass, arrival.caller, renames.clone());
             let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
-                    Ok(point) => validator.point(&point),
+                    Ok(point) => validator.validate(&point),
                     Err(rejection) => validator.reject(rejection),
                 }
             }
-            let validated = validator.close();
+            let validated = validator.finish();
             if validated.memory <= budget {
                 return Ok(validated);
             }
@@ -186,7 +186,7 @@ impl Ingest {
             }
             Err(IngestError::Overloaded { limit, key })
         };
-        let mut validated = pass(false, arrival.partial)?;
+        let mut validated = pass(false, arrival.is_partial)?;
         if !validated.unknown.is_empty() {
             // Free the result before the lookup, because it does not count as bytes in flight.
             let unknown = std::mem::take(&mut validated.unknown);
@@ -195,10 +195,10 @@ impl Ingest {
                 Some(renames) => self.stored_names(&database.name, unknown, renames).await?,
                 None => unknown,
             };
-            self.lookup.look_up(database, unknown, &arrival.by.allowance().cloned()).await;
-            validated = pass(true, arrival.partial)?;
+            self.lookup.look_up(database, unknown, &arrival.caller.allowance().cloned()).await;
+            validated = pass(true, arrival.is_partial)?;
         }
-        if arrival.partial {
+        if arrival.is_partial {
             return Ok(validated);
         }
         if validated.rejected.count == 0 {
@@ -212,19 +212,20 @@ impl Ingest {
 
     /// Returns the parameters that are the same for all validation passes over a body.
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
-        let Arrival { received, precision, declared, .. } = arrival;
+        let Arrival { received, precision, is_precision_declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let kept_from = settings.accepted_start(database, received);
-        let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
+        let retention_start = settings.accepted_from(database, received);
+        let rejects_other_units =
+            self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !is_precision_declared;
         ValidationPass {
             received,
-            kept_from: kept_from.unwrap_or(i64::MIN),
-            kept_ns: kept_from.map_or(0, |_| settings.readings_retention(database).ns()),
+            retention_start: retention_start.unwrap_or(i64::MIN),
+            retention_ns: retention_start.map_or(0, |_| settings.kept(database).ns()),
             precision,
-            refuses_other_units,
+            rejects_other_units,
             keeps_drift: settings.drift(database) == Drift::Keep,
-            looked_up: false,
-            publish: false,
+            is_lookup_done: false,
+            claims_fields: false,
             budget: usize::MAX,
             body_bytes,
             undated_from: None,

@@ -22,7 +22,7 @@ impl WalPositions {
         state.ledger.pending += signed(logged.readings);
         // Dispatch may read a record just before the WAL's callback for it runs.
         let is_dispatched = logged.sequence <= state.dispatched;
-        if !state.live || is_dispatched {
+        if !state.is_live || is_dispatched {
             return None;
         }
         let bytes = state.unflushed_bytes();
@@ -30,7 +30,7 @@ impl WalPositions {
         if has_room && may_dispatch() {
             return Some(self.open(&mut state, logged));
         }
-        state.live = false;
+        state.is_live = false;
         drop(state);
         self.changed.notify_waiters();
         None
@@ -51,9 +51,9 @@ impl WalPositions {
         state.unflushed.push(logged.sequence, logged.received);
         state.pinned.push(logged.sequence, ());
         state.queued_bytes += logged.memory;
-        let urgent = state.waiting.contains_key(&logged.sequence);
+        let is_urgent = state.waiting.contains_key(&logged.sequence);
         RequestGuards {
-            pending_ack: PendingAck::new(&logged, urgent, self.clone()),
+            pending_ack: PendingAck::new(&logged, is_urgent, self.clone()),
             queued: QueuedBatches::new(logged.memory, self.clone()),
         }
     }
@@ -138,14 +138,14 @@ impl Drop for QueuedBatches {
 #[derive(Debug)]
 pub struct PendingAck {
     pin: Arc<WalPin>,
-    urgent: bool,
+    is_urgent: bool,
     refused: Mutex<Option<StorageError>>,
 }
 
 impl PendingAck {
-    pub(crate) fn new(logged: &LoggedRequest, urgent: bool, positions: Arc<WalPositions>) -> Arc<Self> {
+    pub(crate) fn new(logged: &LoggedRequest, is_urgent: bool, positions: Arc<WalPositions>) -> Arc<Self> {
         let pin = Arc::new(WalPin { sequence: logged.sequence, positions });
-        Arc::new(Self { pin, urgent, refused: Mutex::new(None) })
+        Arc::new(Self { pin, is_urgent, refused: Mutex::new(None) })
     }
 
     /// Returns the request's WAL record.
@@ -155,7 +155,7 @@ impl PendingAck {
 
     /// Returns true if a write waits until the request is in the store.
     pub fn is_urgent(&self) -> bool {
-        self.urgent
+        self.is_urgent
     }
 
     /// Returns a pin that keeps the request's record in the WAL beyond the flush of its readings.
@@ -179,7 +179,7 @@ impl Drop for PendingAck {
             state.waiting.remove(&self.pin.sequence).filter(|_| state.sealed.is_none())
         };
         if let Some(waiter) = waiter {
-            // The receiver may be gone.
+            // The receiver may be closed.
             let _ = waiter.send(refused.map_or(Ok(()), Err));
         }
         positions.changed.notify_waiters();

@@ -54,7 +54,7 @@ mod tests {
     use crate::members::positions::LoggedRequest;
     use crate::members::positions::WalPositions;
 
-    fn held(positions: &Arc<WalPositions>, pending_acks: &mut PendingAcks, sequence: Sequence, readings: usize) {
+    fn pin(positions: &Arc<WalPositions>, pending_acks: &mut PendingAcks, sequence: Sequence, readings: usize) {
         let logged = LoggedRequest { sequence, readings: readings as u64, memory: 0, received: 0 };
         pending_acks.pin(&positions.read_back(logged, true).pending_ack, readings);
     }
@@ -63,9 +63,9 @@ mod tests {
     fn an_ack_is_released_with_its_last_reading() {
         let positions = WalPositions::new(0, 0, usize::MAX);
         let mut pending_acks = PendingAcks::default();
-        held(&positions, &mut pending_acks, 5, 2);
-        held(&positions, &mut pending_acks, 6, 1);
-        held(&positions, &mut pending_acks, 1_000_000, 1);
+        pin(&positions, &mut pending_acks, 5, 2);
+        pin(&positions, &mut pending_acks, 6, 1);
+        pin(&positions, &mut pending_acks, 1_000_000, 1);
         pending_acks.release([5, 6].into_iter());
         assert_eq!(positions.truncatable(), 4, "one reading of the first is left");
         assert!(

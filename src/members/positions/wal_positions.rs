@@ -20,7 +20,7 @@ pub struct Lag {
     /// Bytes of unflushed readings in memory, including batches queued for the shards.
     pub unflushed_bytes: usize,
     /// True if the shards have everything that is logged.
-    pub live: bool,
+    pub is_live: bool,
     /// The reason why dispatch is stuck, if it is.
     pub blocked: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct PositionsState {
     /// The last record that was dispatched to the shards.
     pub(crate) dispatched: Sequence,
     /// True if everything that is logged was dispatched.
-    pub(crate) live: bool,
+    pub(crate) is_live: bool,
     /// Dispatched requests that are not completely in the store, with the time at which each was received.
     pub(crate) unflushed: LogOrderMap<i64>,
     /// Pinned records: dispatched, and still needed in the WAL.
@@ -71,7 +71,7 @@ pub(crate) struct PositionsState {
     pub(crate) due: Sequence,
     pub(crate) ledger: Ledger,
     /// True if WAL space is short.
-    pub(crate) wal_pressed: bool,
+    pub(crate) is_wal_pressed: bool,
     /// The last record that a caller wants truncated.
     pub(crate) wanted: Sequence,
     /// The reason why dispatch is stuck, if it is.
@@ -100,7 +100,7 @@ impl WalPositions {
         let state = PositionsState {
             logged: last,
             dispatched: truncated,
-            live: last <= truncated,
+            is_live: last <= truncated,
             ..PositionsState::default()
         };
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), budget, cache_bytes: Mutex::default() })
@@ -112,11 +112,11 @@ impl WalPositions {
         let mut state = self.state.lock();
         // The reader skips damaged and missing records, which need no dispatch.
         state.dispatched = state.dispatched.max(position.saturating_sub(1));
-        state.live = state.dispatched >= state.logged;
-        let live = state.live;
+        state.is_live = state.dispatched >= state.logged;
+        let is_live = state.is_live;
         drop(state);
         self.changed.notify_waiters();
-        live
+        is_live
     }
 
     /// Notes the reason why dispatch cannot continue.
@@ -126,12 +126,12 @@ impl WalPositions {
 
     /// Returns true if the shards have everything that is logged.
     pub fn is_live(&self) -> bool {
-        self.state.lock().live
+        self.state.lock().is_live
     }
 
     /// Waits until the shards lag behind the WAL. Returns the record at which dispatch must begin.
     pub async fn wait_until_behind(&self) -> Sequence {
-        self.when(|state| (!state.live).then_some(state.dispatched + 1)).await
+        self.when(|state| (!state.is_live).then_some(state.dispatched + 1)).await
     }
 
     /// Waits until there is memory to dispatch more.
@@ -142,7 +142,7 @@ impl WalPositions {
     /// Waits until everything up to a record is in the store.
     pub async fn wait_until_flushed(&self, through: Sequence) {
         self.when(|state| {
-            let dispatched = state.live || state.dispatched >= through;
+            let dispatched = state.is_live || state.dispatched >= through;
             let flushed = state.unflushed.first().is_none_or(|(first, _)| first > through);
             (dispatched && flushed && state.sealed.is_none()).then_some(())
         })
@@ -152,7 +152,7 @@ impl WalPositions {
     /// Waits until the shards have everything that is logged now.
     pub async fn wait_until_dispatched(&self) {
         let through = self.state.lock().logged;
-        self.when(|state| (state.live || state.dispatched >= through).then_some(())).await;
+        self.when(|state| (state.is_live || state.dispatched >= through).then_some(())).await;
     }
 
     /// Waits until `condition` returns a value.
@@ -184,8 +184,9 @@ impl WalPositions {
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
         let mut state = self.state.lock();
         if sequence <= state.dispatched && state.unflushed.get(sequence).is_none() {
-            // Without a pending ack, the request is stored, unless the positions are sealed. The receiver may be gone.
+            // The request has no unflushed readings, so it is stored. Sealed positions give no answer.
             if state.sealed.is_none() {
+                // The receiver may be closed.
                 let _ = waiter.send(Ok(()));
             }
             return;
@@ -306,7 +307,7 @@ impl WalPositions {
             ledger: state.ledger,
             oldest,
             unflushed_bytes: state.unflushed_bytes(),
-            live: state.live,
+            is_live: state.is_live,
             blocked: state.blocked.clone(),
         }
     }
@@ -314,18 +315,18 @@ impl WalPositions {
     /// Returns true if memory or WAL space is short, so that everything is due.
     pub fn is_pressed(&self) -> bool {
         let state = self.state.lock();
-        state.wal_pressed || state.unflushed_bytes() > self.budget / 2
+        state.is_wal_pressed || state.unflushed_bytes() > self.budget / 2
     }
 
     /// Returns true if WAL space is short, or a caller waits for truncation.
     pub fn is_wal_pressed(&self) -> bool {
         let state = self.state.lock();
-        state.wal_pressed || state.wanted > state.truncatable()
+        state.is_wal_pressed || state.wanted > state.truncatable()
     }
 
     /// Notes whether WAL space is short.
-    pub fn note_wal_pressure(&self, pressed: bool) {
-        self.state.lock().wal_pressed = pressed;
+    pub fn note_wal_pressure(&self, is_pressed: bool) {
+        self.state.lock().is_wal_pressed = is_pressed;
     }
 }
 

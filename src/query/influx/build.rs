@@ -20,7 +20,7 @@ pub(super) struct Builder<'a> {
 
 impl Builder<'_> {
     fn field(&mut self, field: PlannedField) -> usize {
-        place(&mut self.fields, field)
+        index_of_or_push(&mut self.fields, field)
     }
 
     /// Returns the field of a call's argument. A field of a type that no source has counts as empty.
@@ -31,7 +31,7 @@ impl Builder<'_> {
     }
 
     fn part(&mut self, part: ReadingExpr) -> Node {
-        Node::Part(place(&mut self.beside, part))
+        Node::Part(index_of_or_push(&mut self.beside, part))
     }
 
     pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
@@ -64,7 +64,7 @@ impl Builder<'_> {
             }
             Expr::Call { .. } => {
                 let call = self.call(expr)?;
-                Node::Call(place(&mut self.calls, call))
+                Node::Call(index_of_or_push(&mut self.calls, call))
             }
             Expr::Wildcard(_) => {
                 return Err(StatementFailure::Unsupported("a wildcard inside an expression".to_owned()));
@@ -170,7 +170,7 @@ fn wrong_kind(function: &str, family: Family) -> StatementFailure {
 }
 
 /// Returns the index of an item in a list. Appends the item if it is missing.
-fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+fn index_of_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
     list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
@@ -179,11 +179,11 @@ fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
 
 fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
     const SECOND: i64 = 1_000_000_000;
-    let number = |at: usize| match args.get(at) {
+    let number = |index: usize| match args.get(index) {
         Some(Expr::Literal(Literal::Integer(v))) => Some(*v),
         _ => None,
     };
-    let count = |at: usize| number(at).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = |index: usize| number(index).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     let unit = match args.get(1) {
         Some(Expr::Literal(Literal::Duration(unit))) => Some(*unit),
         _ => None,

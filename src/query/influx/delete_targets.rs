@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::delete_values::{ValueCondition, check_names, must_be_known};
-use super::policies::covered;
+use super::delete_values::{ValueCondition, check_known, check_names};
+use super::policies::list_covered;
 use super::run::Run;
-use super::show::{is_of_tags, of_sources, wanted};
+use super::show::{is_of_tags, sensor_filter, source_filter};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
@@ -33,7 +33,7 @@ pub struct DeleteTargets {
     pub range: Range<i64>,
     /// The condition on values, if the statement names fields.
     pub values: Option<Arc<ValueCondition>>,
-    /// The text that [`sensors_of`] converts to a test of stored sensors.
+    /// The text that [`sensor_test`] converts to a test of stored sensors.
     pub statement: String,
 }
 
@@ -61,7 +61,7 @@ impl Query {
             let run = Run { engine: &self.engine, patterns: &patterns, context };
             let name = context.database_or(None)?;
             let mut databases = Vec::new();
-            for database in covered(run, name, None).await? {
+            for database in list_covered(run, name, None).await? {
                 let sensors = run.sensors_now(&database).await?;
                 databases.push((database, sensors));
             }
@@ -71,8 +71,8 @@ impl Query {
             let mut targets = Vec::new();
             for (database, sensors) in databases {
                 let renames = run.engine.renames(&database).unwrap_or_default();
-                let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
-                targets.push(run.targets_in(statement, database, &sensors, values, &renames).await?);
+                let values = conditions.next().map(|values| Arc::new(values.with_renames(renames.clone())));
+                targets.push(run.resolve_targets(statement, database, &sensors, values, &renames).await?);
             }
             Ok::<_, StatementFailure>(Some(targets))
         };
@@ -95,19 +95,19 @@ impl Run<'_> {
         };
         let (_, rest) = split(condition.as_ref(), &self.context.clock())?;
         let Some(rest) = rest else { return Ok(None) };
-        let is_source = of_sources(sources, self.patterns);
+        let is_source = source_filter(sources, self.patterns);
         let sources = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
         let sources: Vec<Vec<&DirectoryEntry>> = sources.collect();
         let values = match statement {
             Statement::Delete { .. } => ValueCondition::for_databases(statement, &rest, &sources, before)?,
             _ => None,
         };
-        let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
+        let fields = values.iter().flatten().next().map(ValueCondition::known_fields);
         let is_by_value = values.is_some() || !is_of_tags(&rest);
         // The deletion also covers sensors that another instance has acked and not stored, which are unknown here.
         let is_any_known = sources.iter().any(|sensors| !sensors.is_empty());
         if before.is_empty() && (is_any_known || self.engine.store.raw().has_other_writers()) {
-            must_be_known(&rest, sources.iter().flatten().copied(), fields, self.patterns)?;
+            check_known(&rest, sources.iter().flatten().copied(), fields, self.patterns)?;
         }
         if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
             check_names(&rest, &sources, fields)?;
@@ -115,7 +115,7 @@ impl Run<'_> {
         Ok(values)
     }
 
-    async fn targets_in(
+    async fn resolve_targets(
         self,
         statement: &Statement,
         database: String,
@@ -128,11 +128,11 @@ impl Run<'_> {
             Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
                 let (range, condition) = split(condition.as_ref(), &context.clock())?;
                 let chosen = if let Some(values) = &values {
-                    let is_source = of_sources(sources, patterns);
-                    let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
+                    let is_source = source_filter(sources, patterns);
+                    let may_go = |entry: &DirectoryEntry| is_source(entry) && values.can_hold(entry);
                     Chosen::of(context.budget, sensors, sources.len() + 1, may_go).await?
                 } else {
-                    let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
+                    let (steps, is_wanted) = sensor_filter(sources, condition.as_ref(), patterns)?;
                     Chosen::of(context.budget, sensors, steps, is_wanted).await?
                 };
                 if matches!(statement, Statement::DropSeries { .. }) && range != TimeRange::default() {
@@ -190,7 +190,7 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
 /// Returns a test that is true for sensors whose readings a statement deletes, or `None` if the text is no such
 /// statement. Times in the condition are ignored, because the range is stored separately.
 #[must_use]
-pub fn sensors_of(statement: &str) -> Option<SensorTest> {
+pub fn sensor_test(statement: &str) -> Option<SensorTest> {
     let (statement, renames) = split_renames(statement)?;
     let params = Params::new();
     let is_known_zone = |_: &str| true;
@@ -204,7 +204,7 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
-            wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(entry))
+            sensor_filter(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(entry))
         }
         Statement::DropMeasurement { name } => *entry.sensor.measurement == **name,
         _ => false,
@@ -230,7 +230,7 @@ mod tests {
         let options = ParseOptions { params: &Params::new(), is_known_zone: &|_| true, regex_error: &|_| None };
         let covered = |condition: &str, renames: &Renames| {
             let statement = parse(&format!("DROP SERIES FROM m WHERE {condition}"), &options).unwrap().remove(0);
-            let test = sensors_of(&with_renames(&statement, renames)).expect("it is a statement");
+            let test = sensor_test(&with_renames(&statement, renames)).expect("it is a statement");
             let names = ["a", "b", "c"];
             names.into_iter().filter(|s| test(&Sensor::new("m", [("s", *s)]).unwrap())).collect::<String>()
         };

@@ -12,7 +12,7 @@ use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::filter::{Lookup, Operand, holds};
 use crate::query::engine::plan::PlannedField;
-use crate::query::native::notices::Nearest;
+use crate::query::native::notices::NearestNames;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
 
@@ -30,31 +30,31 @@ pub struct ValueCondition {
     /// The tags among the names, by measurement.
     tags: HashMap<String, BTreeSet<String>>,
     /// The names that are fields of any target of the statement.
-    anywhere: BTreeSet<String>,
+    known_fields: BTreeSet<String>,
     /// The renames by which names in the condition are resolved.
     renames: Renames,
 }
 
 impl ValueCondition {
     /// Returns the condition for each database of a statement, by its sensors there, or `None` if no name is a field of
-    /// any of them. `before` are names that were fields in an earlier call.
+    /// any of them. `earlier_fields` are names that were fields in an earlier call.
     pub(super) fn for_databases(
         statement: &Statement,
         condition: &Expr,
         databases: &[Vec<&DirectoryEntry>],
-        before: &BTreeSet<String>,
+        earlier_fields: &BTreeSet<String>,
     ) -> Result<Option<Vec<Self>>, StatementFailure> {
-        let names = references(condition);
+        let names = condition_names(condition);
         let mut all = Vec::new();
-        let mut anywhere = before.clone();
+        let mut known_fields = earlier_fields.clone();
         let is_typed = |kind: &Option<ReferenceKind>| !matches!(kind, None | Some(ReferenceKind::Tag));
-        anywhere.extend(names.iter().filter(|(_, kind)| is_typed(kind)).map(|(name, _)| (*name).to_owned()));
+        known_fields.extend(names.iter().filter(|(_, kind)| is_typed(kind)).map(|(name, _)| (*name).to_owned()));
         for sensors in databases {
-            let (fields, tags) = within(&names, sensors);
-            anywhere.extend(fields.values().flatten().map(|field| field.name.clone()));
+            let (fields, tags) = resolve_names(&names, sensors);
+            known_fields.extend(fields.values().flatten().map(|field| field.name.clone()));
             all.push((fields, tags));
         }
-        if anywhere.is_empty() {
+        if known_fields.is_empty() {
             return Ok(None);
         }
         let mut has_call = false;
@@ -68,7 +68,7 @@ impl ValueCondition {
                 patterns: Patterns::compile(statement.patterns(), None)?,
                 fields,
                 tags,
-                anywhere: anywhere.clone(),
+                known_fields: known_fields.clone(),
                 renames: Renames::default(),
             })
         };
@@ -78,17 +78,18 @@ impl ValueCondition {
 
     /// Returns the names that are fields of any target of the statement.
     #[must_use]
-    pub fn anywhere(&self) -> &BTreeSet<String> {
-        &self.anywhere
+    pub fn known_fields(&self) -> &BTreeSet<String> {
+        &self.known_fields
     }
 
     /// Finds a name that is a field in this condition and a tag in the later one. Returns the name and its measurement.
     #[must_use]
-    pub fn turned<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
+    pub fn find_turned_field<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
         let was_field = |measurement: &str, name: &String| {
             let was_tag = self.tags.get(measurement).is_some_and(|tags| tags.contains(name));
-            let is_field = later.fields.get(measurement).is_some_and(|of| of.iter().any(|field| field.name == *name));
-            self.anywhere.contains(name) && !was_tag && !is_field
+            let is_field =
+                later.fields.get(measurement).is_some_and(|fields| fields.iter().any(|own| own.name == *name));
+            self.known_fields.contains(name) && !was_tag && !is_field
         };
         let turned = |(measurement, tags): (&'l String, &'l BTreeSet<String>)| {
             Some((&**tags.iter().find(|name| was_field(measurement, name))?, &**measurement))
@@ -98,7 +99,7 @@ impl ValueCondition {
 
     /// Sets the renames by which names in the condition are resolved.
     #[must_use]
-    pub(super) fn shown_by(self, renames: Renames) -> Self {
+    pub(super) fn with_renames(self, renames: Renames) -> Self {
         Self { renames, ..self }
     }
 
@@ -110,25 +111,25 @@ impl ValueCondition {
 
     /// Returns true if the condition can hold for a reading of a sensor, by its tags.
     #[must_use]
-    pub fn may_hold(&self, entry: &DirectoryEntry) -> bool {
-        self.by_tags(entry) != Some(false)
+    pub fn can_hold(&self, entry: &DirectoryEntry) -> bool {
+        self.evaluate_tags(entry) != Some(false)
     }
 
     /// Evaluates the condition for all readings of a sensor. Returns `None` if it depends on their values.
-    fn by_tags(&self, entry: &DirectoryEntry) -> Option<bool> {
-        let lookup = ReadingLookup { entry, of: self, value: None::<fn(&str) -> Option<Value>> };
+    fn evaluate_tags(&self, entry: &DirectoryEntry) -> Option<bool> {
+        let lookup = ReadingLookup { entry, condition: self, value: None::<fn(&str) -> Option<Value>> };
         holds(&self.condition, &lookup, &self.patterns)
     }
 
     /// Returns true if the condition holds for a reading with these values.
     pub fn holds(&self, entry: &DirectoryEntry, value: impl Fn(&str) -> Option<Value>) -> bool {
-        let lookup = ReadingLookup { entry, of: self, value: Some(value) };
+        let lookup = ReadingLookup { entry, condition: self, value: Some(value) };
         holds(&self.condition, &lookup, &self.patterns) == Some(true)
     }
 
     /// Returns true if a name is a field elsewhere, but no tag of this measurement.
     fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
-        self.anywhere.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
+        self.known_fields.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
     }
 }
 
@@ -136,7 +137,7 @@ impl ValueCondition {
 type FieldsAndTags = (HashMap<String, Vec<PlannedField>>, HashMap<String, BTreeSet<String>>);
 
 /// Resolves names to the fields and tags of the measurements of these sensors.
-fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAndTags {
+fn resolve_names(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAndTags {
     let mut schemas: HashMap<&str, Schema> = HashMap::new();
     for entry in sensors {
         let schema = schemas.entry(&*entry.sensor.measurement).or_default();
@@ -153,8 +154,8 @@ fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAnd
         let is_field = schema.fields.contains_key(*name) && (kind.is_some() || !schema.tags.contains(*name));
         schema.field(name, *kind).filter(|_| is_field)
     };
-    let of = |schema: &Schema| names.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
-    let fields = schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), of(schema))).collect();
+    let fields_in = |schema: &Schema| names.iter().filter_map(|name| field(schema, name)).collect::<Vec<_>>();
+    let fields = schemas.iter().map(|(measurement, schema)| ((*measurement).to_owned(), fields_in(schema))).collect();
     (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
 }
 
@@ -163,13 +164,13 @@ fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAnd
 ///
 /// # Errors
 /// [`StatementFailure::Refused`].
-pub(super) fn must_be_known<'e>(
+pub(super) fn check_known<'e>(
     condition: &Expr,
     sensors: impl Iterator<Item = &'e DirectoryEntry>,
     fields: Option<&BTreeSet<String>>,
     patterns: &Patterns,
 ) -> Result<(), StatementFailure> {
-    let mut names = references(condition);
+    let mut names = condition_names(condition);
     let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
     names.retain(|(name, kind)| kind.is_none() && *name != "_name" && !is_field(name));
     for entry in sensors {
@@ -178,7 +179,7 @@ pub(super) fn must_be_known<'e>(
         }
         names.retain(|(name, _)| entry.sensor.tag(name).is_none());
     }
-    selecting(condition, &names, patterns).map_or(Ok(()), |name| {
+    selected_by_absence(condition, &names, patterns).map_or(Ok(()), |name| {
         Err(StatementFailure::Refused(format!(
             "{name:?} is no tag of the sensors to delete from, and no known field: everything without it would be deleted; \
              correct the name, or write \"{name}\"::field or \"{name}\"::tag"
@@ -195,14 +196,14 @@ pub(super) fn check_names(
     databases: &[Vec<&DirectoryEntry>],
     fields: Option<&BTreeSet<String>>,
 ) -> Result<(), StatementFailure> {
-    let names = references(condition);
+    let names = condition_names(condition);
     let sensors = || databases.iter().flatten();
     let is_field = |name: &str| fields.is_some_and(|fields| fields.contains(name));
     let is_tag = |name: &str| name == "_name" || sensors().any(|entry| entry.sensor.tag(name).is_some());
     let Some((unknown, _)) = names.into_iter().find(|(name, _)| !is_field(name) && !is_tag(name)) else {
         return Ok(());
     };
-    let mut nearest = Nearest::to(unknown);
+    let mut nearest = NearestNames::new(unknown);
     for entry in sensors() {
         entry.fields.iter().for_each(|(name, _)| nearest.add(name));
         entry.sensor.tags.iter().for_each(|(key, _)| nearest.add(key));
@@ -211,25 +212,25 @@ pub(super) fn check_names(
 }
 
 /// Returns the first of these names whose comparison holds if the name is absent.
-fn selecting<'c>(condition: &'c Expr, names: &[ConditionName<'_>], patterns: &Patterns) -> Option<&'c str> {
+fn selected_by_absence<'c>(condition: &'c Expr, names: &[ConditionName<'_>], patterns: &Patterns) -> Option<&'c str> {
     match condition {
-        Expr::Paren(inner) => selecting(inner, names, patterns),
+        Expr::Paren(inner) => selected_by_absence(inner, names, patterns),
         Expr::Binary { operator: Operator::And | Operator::Or, left, right } => {
-            selecting(left, names, patterns).or_else(|| selecting(right, names, patterns))
+            selected_by_absence(left, names, patterns).or_else(|| selected_by_absence(right, names, patterns))
         }
         Expr::Binary { .. } => {
-            let compared = references(condition);
-            let unknown = compared.iter().find(|of| names.contains(of)).map(|(name, _)| *name)?;
-            (holds(condition, &Absent, patterns) == Some(true)).then_some(unknown)
+            let compared = condition_names(condition);
+            let unknown = compared.iter().find(|name| names.contains(name)).map(|(name, _)| *name)?;
+            (holds(condition, &NoTags, patterns) == Some(true)).then_some(unknown)
         }
         _ => None,
     }
 }
 
 /// A sensor without any tags.
-struct Absent;
+struct NoTags;
 
-impl Lookup for Absent {
+impl Lookup for NoTags {
     fn find(&self, _: &str, _: Option<ReferenceKind>) -> Operand {
         Operand::Tag(String::new())
     }
@@ -238,7 +239,7 @@ impl Lookup for Absent {
 /// A name in a condition, with the type that is stated for it.
 type ConditionName<'c> = (&'c str, Option<ReferenceKind>);
 
-fn references(condition: &Expr) -> Vec<ConditionName<'_>> {
+fn condition_names(condition: &Expr) -> Vec<ConditionName<'_>> {
     let mut names = Vec::new();
     condition.each(&mut |part| {
         if let Expr::Reference { name, kind } = part {
@@ -251,20 +252,20 @@ fn references(condition: &Expr) -> Vec<ConditionName<'_>> {
 /// The tags of a sensor and the values of a reading. Without values, fields are unknown.
 struct ReadingLookup<'a, V> {
     entry: &'a DirectoryEntry,
-    of: &'a ValueCondition,
+    condition: &'a ValueCondition,
     value: Option<V>,
 }
 
 impl<V: Fn(&str) -> Option<Value>> Lookup for ReadingLookup<'_, V> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
         let measurement = &*self.entry.sensor.measurement;
-        let fields = self.of.fields.get(measurement).map_or(&[][..], Vec::as_slice);
+        let fields = self.condition.fields.get(measurement).map_or(&[][..], Vec::as_slice);
         match (fields.iter().find(|field| field.is(name, kind)), kind) {
             (Some(field), _) => match &self.value {
                 Some(value) => Operand::Field(value(name).filter(|value| value.family() == field.family)),
                 None => Operand::Unknown,
             },
-            (None, None) if self.of.is_absent_field(measurement, name) => Operand::Field(None),
+            (None, None) if self.condition.is_absent_field(measurement, name) => Operand::Field(None),
             (None, None | Some(ReferenceKind::Tag)) if name == "_name" => Operand::Tag(measurement.to_owned()),
             (None, None | Some(ReferenceKind::Tag)) => {
                 Operand::Tag(self.entry.tag(name).map(Cow::into_owned).unwrap_or_default())
@@ -299,7 +300,7 @@ mod tests {
         DirectoryEntry { fields, ..DirectoryEntry::bare(Arc::new(sensor)) }
     }
 
-    fn of_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {
+    fn for_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {
         let statement = statement(text);
         let before = before.iter().map(|name| (*name).to_owned()).collect();
         ValueCondition::for_databases(&statement, condition(&statement), databases, &before).expect("a condition")
@@ -310,17 +311,17 @@ mod tests {
         let own = entry("cpu", &[("host", "a")], "status");
         let week = entry("cpu", &[("host", "a")], "load");
         let mem = entry("mem", &[("status", "x")], "used");
-        let all = of_all("status != 'ok'", &[vec![&own, &mem], vec![&week]], &[]).expect("by value");
+        let all = for_all("status != 'ok'", &[vec![&own, &mem], vec![&week]], &[]).expect("by value");
         let failed = |_: &str| Some(Value::String("failed".into()));
-        assert!(all[0].may_hold(&own) && all[0].holds(&own, failed));
-        assert!(!all[1].may_hold(&week) && !all[1].holds(&week, failed));
+        assert!(all[0].can_hold(&own) && all[0].holds(&own, failed));
+        assert!(!all[1].can_hold(&week) && !all[1].holds(&week, failed));
         // In `mem`, the name is a tag.
         assert!(all[0].holds(&mem, failed));
         // A name that was a field before remains one, even where it is unknown now.
-        assert!(of_all("status != 'ok'", &[vec![&week]], &[]).is_none());
-        let again = of_all("status != 'ok'", &[vec![&week]], &["status"]).expect("by value");
-        assert!(!again[0].may_hold(&week));
-        let typed = of_all("status::field != 'ok'", &[vec![&week]], &[]).expect("by value");
+        assert!(for_all("status != 'ok'", &[vec![&week]], &[]).is_none());
+        let again = for_all("status != 'ok'", &[vec![&week]], &["status"]).expect("by value");
+        assert!(!again[0].can_hold(&week));
+        let typed = for_all("status::field != 'ok'", &[vec![&week]], &[]).expect("by value");
         assert!(!typed[0].holds(&week, failed));
     }
 
@@ -328,12 +329,12 @@ mod tests {
     fn a_field_that_turned_into_a_tag_is_noticed() {
         let field = entry("cpu", &[("host", "a")], "status");
         let tag = entry("cpu", &[("status", "x")], "load");
-        let of =
-            |sensors: Vec<&DirectoryEntry>| of_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
-        let first = of(vec![&field]);
-        assert_eq!(first[0].turned(&of(vec![&field])[0]), None);
-        assert_eq!(first[0].turned(&of(vec![&field, &tag])[0]), Some(("status", "cpu")));
-        assert_eq!(of(vec![&tag])[0].turned(&of(vec![&field, &tag])[0]), None, "it was one before");
+        let make =
+            |sensors: Vec<&DirectoryEntry>| for_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
+        let first = make(vec![&field]);
+        assert_eq!(first[0].find_turned_field(&make(vec![&field])[0]), None);
+        assert_eq!(first[0].find_turned_field(&make(vec![&field, &tag])[0]), Some(("status", "cpu")));
+        assert_eq!(make(vec![&tag])[0].find_turned_field(&make(vec![&field, &tag])[0]), None, "it was one before");
     }
 
     #[test]
@@ -352,7 +353,7 @@ mod tests {
         ] {
             let statement = statement(text);
             let patterns = Patterns::compile(statement.patterns(), None).expect("patterns");
-            let checked = must_be_known(condition(&statement), std::iter::once(&known), None, &patterns);
+            let checked = check_known(condition(&statement), std::iter::once(&known), None, &patterns);
             let found = checked.err().map(|error| error.to_string());
             let is_found = found.as_ref().is_some_and(|found| found.starts_with("\"nothing\" is no tag"));
             assert_eq!((is_found, found.is_some()), (is_refused, is_refused), "{text}: {found:?}");

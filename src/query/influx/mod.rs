@@ -15,10 +15,10 @@ mod show;
 mod statement;
 mod zones;
 
-pub use self::delete_targets::{DeleteTargets, sensors_of};
+pub use self::delete_targets::{DeleteTargets, sensor_test};
 pub use self::delete_values::ValueCondition;
-pub use self::policies::expired;
-pub use self::policies::readings_expired;
+pub use self::policies::expired_notice;
+pub use self::policies::expired_readings_notice;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};
 pub use self::statement::{StatementContext, StatementFailure};
 pub use self::zones::{is_zone, zone_offset};

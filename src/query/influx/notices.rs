@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::policies::{expired, named};
+use super::policies::{expired_notice, full_name};
 use super::statement::StatementContext;
 use crate::influxql::{
     Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
@@ -44,10 +44,10 @@ impl Query {
         let read = || async {
             let mut unknown = Vec::new();
             let mut drifted = Vec::new();
-            for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
+            for source in named_sources(statement).into_iter().take(SOURCES_MAX) {
                 let Some(database) = source.database.or(context.database) else { continue };
                 let policy = source.policy.or(context.policy);
-                if !context.by.may_read(&named(database, policy)) {
+                if !context.caller.may_read(&full_name(database, policy)) {
                     continue;
                 }
                 let measurement = source.measurement;
@@ -60,12 +60,12 @@ impl Query {
                 });
                 let names: Vec<RequestedName<'_>> = source_name.into_iter().chain(within).collect();
                 let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-                let StatementContext { budget, by, .. } = context;
-                let search = NameSearch { engine, budget, by, database: &database, names: &names };
+                let StatementContext { budget, caller, .. } = context;
+                let search = NameSearch { engine, budget, caller, database: &database, names: &names };
                 if !has_answer {
-                    unknown.extend(search.unknown().await?);
+                    unknown.extend(search.unknown_names().await?);
                 }
-                drifted.extend(search.drift(range_of(source.condition, context)).await?);
+                drifted.extend(search.drift(time_range(source.condition, context)).await?);
             }
             let mut notices: Vec<String> = Vec::new();
             for notice in unknown.into_iter().chain(drifted) {
@@ -81,7 +81,7 @@ impl Query {
 }
 
 /// Returns the range of times of a condition, or `None` if it is invalid.
-fn range_of(condition: Option<&Expr>, context: StatementContext<'_>) -> Option<Range<i64>> {
+fn time_range(condition: Option<&Expr>, context: StatementContext<'_>) -> Option<Range<i64>> {
     let (range, _) = split(condition, &context.clock()).ok()?;
     Some(range.min.unwrap_or(TIMESTAMP_MIN)..range.max.map_or(TIMESTAMP_MAX, |max| max.saturating_add(1)))
 }
@@ -93,22 +93,22 @@ impl Query {
     pub fn expired_notices(&self, statement: &Statement, context: StatementContext<'_>) -> Vec<String> {
         let mut notices = Vec::new();
         if let Statement::Select(select) = statement {
-            expired_in(&self.engine, select, context, &mut notices);
+            add_expired(&self.engine, select, context, &mut notices);
         }
         notices
     }
 }
 
-fn expired_in(engine: &Engine, select: &Select, context: StatementContext<'_>, notices: &mut Vec<String>) {
+fn add_expired(engine: &Engine, select: &Select, context: StatementContext<'_>, notices: &mut Vec<String>) {
     let from = split(select.condition.as_ref(), &context.clock()).ok().and_then(|(range, _)| range.min);
     for source in &select.sources {
         match (source, from) {
-            (FromSource::Subquery(inner), _) => expired_in(engine, inner, context, notices),
+            (FromSource::Subquery(inner), _) => add_expired(engine, inner, context, notices),
             (FromSource::Measurement(Measurement { database, policy, .. }), Some(from)) => {
                 let Some(name) = database.as_deref().or(context.database) else { continue };
                 let policy = policy.as_deref().or(context.policy);
                 let Ok(database) = engine.settings.now().resolve(name, policy) else { continue };
-                let notice = expired(&engine.settings.now(), &database, from, context.now);
+                let notice = expired_notice(&engine.settings.now(), &database, from, context.now);
                 notices.extend(notice.filter(|notice| !notices.contains(notice)).into_iter().collect::<Vec<_>>());
             }
             (FromSource::Measurement(_), None) => {}
@@ -116,7 +116,7 @@ fn expired_in(engine: &Engine, select: &Select, context: StatementContext<'_>, n
     }
 }
 
-fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
+fn named_sources(statement: &Statement) -> Vec<NamedSource<'_>> {
     match statement {
         Statement::Select(select) => select_sources(select),
         Statement::ShowRetentionPolicies { database } => {

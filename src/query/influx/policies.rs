@@ -16,7 +16,7 @@ const OLD_DEFAULT: &str = "default";
 ///
 /// # Errors
 /// If there is no such policy or database.
-pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> Result<String, StatementFailure> {
+pub async fn resolve_database(engine: &Engine, name: &str, policy: Option<&str>) -> Result<String, StatementFailure> {
     if name.contains(POLICY_MARK) {
         return Err(StatementFailure::UnknownDatabase(name.to_owned()));
     }
@@ -33,7 +33,7 @@ pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> R
 
 /// Returns the name by which access to a database and a policy is checked. The right to read one policy does not
 /// include other policies or the default one.
-pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
+pub fn full_name<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
     match policy.filter(|policy| !policy.is_empty()) {
         Some(policy) => policy_database(database, policy).into(),
         None => database.into(),
@@ -44,13 +44,13 @@ pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
 /// database and all of its policies.
 ///
 /// # Errors
-/// See [`database_of`].
-pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<Vec<String>, StatementFailure> {
+/// See [`resolve_database`].
+pub async fn list_covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<Vec<String>, StatementFailure> {
     let Run { engine, context, .. } = run;
     if let Some(policy) = policy.or(context.policy).filter(|policy| !policy.is_empty()) {
-        return Ok(vec![database_of(engine, name, Some(policy)).await?]);
+        return Ok(vec![resolve_database(engine, name, Some(policy)).await?]);
     }
-    let own = database_of(engine, name, Some(AUTOGEN)).await?;
+    let own = resolve_database(engine, name, Some(AUTOGEN)).await?;
     let settings = engine.settings.now();
     let policies = settings.policies(name).map(|(policy, _)| policy_database(name, policy));
     Ok(std::iter::once(own).chain(policies).collect())
@@ -59,10 +59,10 @@ pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<V
 /// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
 /// are not deleted yet are still answered, so they need no notice.
 #[must_use]
-pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
-    let kept = settings.summaries_retention(database);
-    let deleted = settings.for_database(database).expired?;
-    let cutoff = settings.cutoff(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| from < *cutoff)?;
+pub fn expired_notice(settings: &Settings, database: &str, start: i64, now: i64) -> Option<String> {
+    let kept = settings.summaries_kept(database);
+    let deleted = settings.of(database).expired?;
+    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
@@ -70,8 +70,8 @@ pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Opti
 
 /// Returns the notice of an answer that needs expired readings whose summaries are kept.
 #[must_use]
-pub fn readings_expired(database: &str, from: i64) -> String {
-    let before = rfc3339(from);
+pub fn expired_readings_notice(database: &str, start_ns: i64) -> String {
+    let before = rfc3339(start_ns);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
          answered from those for count, sum, mean, min, max, spread, first and last of numbers; everything else, including parts of \
@@ -81,7 +81,7 @@ pub fn readings_expired(database: &str, from: i64) -> String {
 
 /// Formats a duration as in InfluxDB's listings: `168h0m0s`, `1h30m30.5s`, `0s`.
 #[must_use]
-pub fn shown(ns: i64) -> String {
+pub fn format_duration(ns: i64) -> String {
     let seconds = ns.unsigned_abs() / 1_000_000_000;
     let hours = seconds / 3600;
     let minutes = seconds / 60 % 60;
@@ -110,7 +110,7 @@ mod tests {
             (5_430 * second + second / 2, "1h30m30.5s"),
             (90 * second, "1m30s"),
         ] {
-            assert_eq!(shown(ns), text);
+            assert_eq!(format_duration(ns), text);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs statements that read.
 
-use super::policies::named;
+use super::policies::full_name;
 use super::rows::StatementAnswer;
 use super::statement::{StatementContext, StatementFailure};
 use crate::influxql::Statement;
@@ -44,9 +44,10 @@ impl Query {
 fn may_read(statement: &Statement, context: StatementContext<'_>) -> Result<(), StatementFailure> {
     let mut allowed = Ok(());
     statement.each_database(&mut |database, policy| {
-        let named = database.or(context.database).map(|database| named(database, policy.or(context.policy)));
-        if let Some(database) = named.filter(|named| !context.by.may_read(named)) {
-            allowed = Err(StatementFailure::Forbidden { by: context.by.name().to_owned(), database: database.into() });
+        let named = database.or(context.database).map(|database| full_name(database, policy.or(context.policy)));
+        if let Some(database) = named.filter(|named| !context.caller.may_read(named)) {
+            allowed =
+                Err(StatementFailure::Forbidden { caller: context.caller.name().into(), database: database.into() });
         }
     });
     allowed

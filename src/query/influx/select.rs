@@ -2,7 +2,7 @@
 //! builds the rows.
 
 use super::plan::plan;
-use super::policies::database_of;
+use super::policies::resolve_database;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::run::Run;
 use super::show::is_measurement;
@@ -26,16 +26,16 @@ use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Value};
 
 /// The rows of a SELECT, with the names of their columns, `time` first.
-pub struct Selected {
+pub struct SelectRows {
     names: Vec<String>,
     groups: Vec<GroupRows>,
     held: HeldBytes,
 }
 
 /// A source of a SELECT.
-enum Sourced {
+enum RowSource {
     Sensors { database: String, chosen: Chosen },
-    Rows(Selected),
+    Rows(SelectRows),
 }
 
 impl Run<'_> {
@@ -44,30 +44,30 @@ impl Run<'_> {
             return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
         }
         let checked = check(select, &self.context.clock())?;
-        let Some(selected) = self.selected(select, &checked, &[]).await? else {
+        let Some(rows) = self.run_select(select, &checked, &[]).await? else {
             return Ok(StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? });
         };
-        Ok(to_answer(selected, !checked.grouping.tags.is_empty()))
+        Ok(to_answer(rows, !checked.grouping.tags.is_empty()))
     }
 
     /// Runs a SELECT or a subquery. Returns `None` if nothing that it selects exists.
-    async fn selected(
+    async fn run_select(
         self,
         select: &Select,
         checked: &CheckedSelect,
         outer: &[String],
-    ) -> Result<Option<Selected>, StatementFailure> {
+    ) -> Result<Option<SelectRows>, StatementFailure> {
         let Self { engine, patterns, context } = self;
         let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
         let mut sources = Vec::new();
         let mut subqueries = checked.subqueries.iter();
         for source in &select.sources {
             match source {
-                FromSource::Measurement(measurement) => sources.push(self.sensors_of(measurement).await?),
+                FromSource::Measurement(measurement) => sources.push(self.resolve_sensors(measurement).await?),
                 FromSource::Subquery(inner) => {
-                    let Some(within) = subqueries.next() else { continue };
-                    let rows = Box::pin(self.selected(inner, within, &own)).await?;
-                    sources.extend(rows.map(Sourced::Rows));
+                    let Some(inner_check) = subqueries.next() else { continue };
+                    let rows = Box::pin(self.run_select(inner, inner_check, &own)).await?;
+                    sources.extend(rows.map(RowSource::Rows));
                 }
             }
         }
@@ -78,53 +78,54 @@ impl Run<'_> {
         evaluation.has_several_sources = sources.len() > 1;
         for source in &sources {
             match source {
-                Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
+                RowSource::Sensors { database, chosen: Chosen { entries, .. } } => {
                     if select.slimit > 0 || select.soffset > 0 {
                         count_groups(entries, &mut evaluation).await?;
                     }
                     engine.read(database, entries, &mut evaluation).await?;
                 }
-                Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
+                RowSource::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
             }
         }
         drop(sources);
         let (groups, mut held) = evaluation.finish().await?;
-        let groups = limited(select, groups);
+        let groups = apply_series_limits(select, groups);
         let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
         // Each series carries the names of its columns.
         let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
         held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
-        Ok(Some(Selected { names: plan.names.clone(), groups, held }))
+        Ok(Some(SelectRows { names: plan.names.clone(), groups, held }))
     }
 
-    async fn sensors_of(self, measurement: &Measurement) -> Result<Sourced, StatementFailure> {
+    async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
         let name = self.context.database_or(measurement.database.as_deref())?;
-        let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
-        let sensors = self.sensors_in(&database).await?;
+        let database =
+            resolve_database(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
+        let sensors = self.readable_sensors(&database).await?;
         let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, self.patterns);
         let chosen = sensors.choose(self.context, 1, &is_wanted).await?;
-        Ok(Sourced::Sensors { database, chosen })
+        Ok(RowSource::Sensors { database, chosen })
     }
 
     /// Returns the sensors of a database, which must exist and be readable by the caller.
-    pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
+    pub async fn readable_sensors(self, database: &str) -> Result<DatabaseSensors, StatementFailure> {
         let Self { engine, context, .. } = self;
-        let by = context.by;
-        if !by.may_read(&qualified_name(database)) {
-            return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
+        let caller = context.caller;
+        if !caller.may_read(&named_in_full(database)) {
+            return Err(StatementFailure::Forbidden { caller: caller.name().into(), database: database.into() });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
         }
-        Ok(SensorsIn(sensors))
+        Ok(DatabaseSensors(sensors))
     }
 }
 
 /// All sensors of a database, including those that the caller may not read.
-pub struct SensorsIn(Sensors);
+pub struct DatabaseSensors(Sensors);
 
-impl SensorsIn {
+impl DatabaseSensors {
     /// Returns the sensors that the caller may read and that pass a test. A test takes about `steps` comparisons.
     pub async fn choose(
         &self,
@@ -132,7 +133,7 @@ impl SensorsIn {
         steps: usize,
         passes: &(dyn Fn(&DirectoryEntry) -> bool + Sync),
     ) -> Result<Chosen, QueryError> {
-        let pins = context.by.pins();
+        let pins = context.caller.pins();
         let is_theirs = |entry: &DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         Chosen::of(context.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
     }
@@ -146,12 +147,12 @@ fn plain_tags(checked: &CheckedSelect) -> Vec<String> {
     checked.grouping.tags.iter().filter_map(tag).collect()
 }
 
-async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
+async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
     let mut schema = Schema::default();
     let mut held = budget.hold(0)?;
     for source in sources {
         match source {
-            Sourced::Sensors { chosen, .. } => {
+            RowSource::Sensors { chosen, .. } => {
                 for batch in chosen.entries.chunks(CHOOSE) {
                     for entry in batch {
                         entry.fields.iter().for_each(|(name, family)| schema.add(name, *family));
@@ -161,11 +162,11 @@ async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldByt
                     budget.pause().await?;
                 }
             }
-            Sourced::Rows(rows) => {
+            RowSource::Rows(rows) => {
                 schema.has_rows = true;
-                for (at, name) in rows.names.iter().skip(1).enumerate() {
+                for (index, name) in rows.names.iter().skip(1).enumerate() {
                     let value =
-                        rows.groups.iter().flat_map(|group| &group.rows).find_map(|(_, cells)| cells[at].as_ref());
+                        rows.groups.iter().flat_map(|group| &group.rows).find_map(|(_, cells)| cells[index].as_ref());
                     schema.add(name, value.map_or(Family::Number, Value::family));
                 }
                 let tags = rows.groups.iter().flat_map(|group| &group.member.tags);
@@ -201,8 +202,8 @@ fn frame(select: &Select, checked: &CheckedSelect, plan: &Plan) -> Frame {
 
 /// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that
 /// starts before the range has the start of the window as its time.
-async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
-    let places: Vec<Option<usize>> =
+async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
+    let indices: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
     for group in &rows.groups {
         let row = 2 * size_of::<i64>() + plan.fields.len() * size_of::<Option<Value>>();
@@ -210,16 +211,16 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
         let in_order = || {
             let mut in_order: Vec<&ResultRow> = group.rows.iter().collect();
             in_order.sort_by_key(|(time, _)| *time);
-            let column = |place: &Option<usize>| match place {
-                Some(place) => in_order.iter().map(|(_, cells)| cells[*place].clone()).collect(),
+            let column = |index: &Option<usize>| match index {
+                Some(index) => in_order.iter().map(|(_, cells)| cells[*index].clone()).collect(),
                 None => Vec::new(),
             };
             PointCursor {
                 times: in_order.iter().map(|(time, _)| *time).collect(),
-                columns: places.iter().map(column).collect(),
+                columns: indices.iter().map(column).collect(),
             }
         };
-        let points = evaluation.budget.run_unpaused(group.rows.len().saturating_mul(1 + places.len()), in_order);
+        let points = evaluation.budget.run_unpaused(group.rows.len().saturating_mul(1 + indices.len()), in_order);
         evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true }).await?;
     }
     Ok(())
@@ -227,11 +228,11 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
 
 /// Applies `SLIMIT` and `SOFFSET`, which count the series of each measurement in ascending order, and `LIMIT` and
 /// `OFFSET`.
-fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
+fn apply_series_limits(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     let cut = |all: usize, offset: u64, limit: u64| {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
         let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-        from..from.saturating_add(count).min(all)
+        start..start.saturating_add(count).min(all)
     };
     if select.is_descending() {
         groups.reverse();
@@ -253,15 +254,15 @@ fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     chosen
 }
 
-fn to_answer(selected: Selected, is_grouped: bool) -> StatementAnswer {
+fn to_answer(rows: SelectRows, is_grouped: bool) -> StatementAnswer {
     let row = |(time, cells): ResultRow| {
         std::iter::once(ResultCell::Time(time)).chain(cells.into_iter().map(ResultCell::from)).collect()
     };
     let series = |group: GroupRows| ResultSeries {
         name: Some(group.member.name.to_string()),
         tags: if is_grouped { group.member.tags } else { Vec::new() },
-        columns: selected.names.clone(),
+        columns: rows.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    StatementAnswer { series: selected.groups.into_iter().map(series).collect(), held: selected.held }
+    StatementAnswer { series: rows.groups.into_iter().map(series).collect(), held: rows.held }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::policies::{covered, database_of, shown};
+use super::policies::{format_duration, list_covered, resolve_database};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::run::Run;
 use super::statement::StatementFailure;
@@ -31,14 +31,14 @@ impl<'a> Run<'a> {
         let Self { engine, context, .. } = self;
         let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
         match statement {
-            Statement::ShowDatabases => show_databases(engine, context.by, &mut answer).await?,
+            Statement::ShowDatabases => show_databases(engine, context.caller, &mut answer).await?,
             Statement::ShowRetentionPolicies { database } => {
                 let database = context.database_or(database.as_deref())?;
-                database_of(engine, database, Some(AUTOGEN)).await?;
-                self.sensors_in(database).await?;
+                resolve_database(engine, database, Some(AUTOGEN)).await?;
+                self.readable_sensors(database).await?;
                 show_policies(engine, database, &mut answer).await?;
             }
-            Statement::Show(listing) => match self.listed(listing).await {
+            Statement::Show(listing) => match self.list_sensors(listing).await {
                 Ok(listed) => listed.show(&mut answer).await?,
                 // As in InfluxDB, an unknown database has no measurements, which is no error.
                 Err(StatementFailure::UnknownDatabase(_))
@@ -51,13 +51,13 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the sensors that a listing covers.
-    async fn listed(self, listing: &'a Listing) -> Result<Listed<'a>, StatementFailure> {
+    async fn list_sensors(self, listing: &'a Listing) -> Result<SensorListing<'a>, StatementFailure> {
         let name = self.context.database_or(listing.database.as_deref())?;
         let (_, condition) = split(listing.condition.as_ref(), &self.context.clock())?;
         let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
         let mut databases = Vec::new();
         for policy in listing.policies() {
-            let of_policy = covered(self, name, policy).await?;
+            let of_policy = list_covered(self, name, policy).await?;
             databases.extend(of_policy.iter().filter(|name| !databases.contains(*name)).cloned().collect::<Vec<_>>());
             sources.extend(listing.sources.get(sources.len()).map(|source| (of_policy, source.clone())));
         }
@@ -65,20 +65,20 @@ impl<'a> Run<'a> {
         for database in databases {
             let here: Vec<Measurement> =
                 sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
-            let sensors = self.sensors_in(&database).await?;
-            let (steps, is_wanted) = wanted(&here, condition.as_ref(), self.patterns)?;
+            let sensors = self.readable_sensors(&database).await?;
+            let (steps, is_wanted) = sensor_filter(&here, condition.as_ref(), self.patterns)?;
             let chosen = sensors.choose(self.context, steps, &is_wanted).await?;
             drop(is_wanted);
             parts.push(Part { database, chosen });
         }
-        Ok(Listed { parts, run: self, listing })
+        Ok(SensorListing { parts, run: self, listing })
     }
 }
 
 /// Lists the databases that the caller may read or write.
-async fn show_databases(engine: &Engine, by: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+async fn show_databases(engine: &Engine, caller: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let mut names = engine.all_databases().await?;
-    names.retain(|name| by.may_read(name) || by.may_write(name));
+    names.retain(|name| caller.may_read(name) || caller.may_write(name));
     // List only databases, not their policies.
     let names: BTreeSet<&str> = names.iter().map(|name| owner(name)).collect();
     let rows: Vec<_> = names.into_iter().map(|name| vec![ResultCell::text(name)]).collect();
@@ -96,7 +96,8 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
     let row = |name: &str, policy: &DatabaseSettings, kept: Keep| {
         let is_default = ResultCell::Value(Value::Boolean(name == default));
         let replicas = ResultCell::Value(Value::Integer(i64::from(policy.replication.unwrap_or(1))));
-        let [duration, shards] = [kept.ns(), policy.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
+        let [duration, shards] =
+            [kept.ns(), policy.shard_duration(kept)].map(|ns| ResultCell::text(format_duration(ns)));
         vec![ResultCell::text(name), duration, shards, replicas, is_default]
     };
     let own = row(AUTOGEN, &settings.for_database(database), settings.readings_retention(database));
@@ -107,7 +108,7 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
 
 /// Returns a test that is true for sensors of these measurements (of any if there are none) whose tags fulfil the
 /// condition, and the approximate number of comparisons per test.
-pub(super) fn wanted<'a>(
+pub(super) fn sensor_filter<'a>(
     sources: &'a [Measurement],
     condition: Option<&'a Expr>,
     patterns: &'a Patterns,
@@ -115,7 +116,7 @@ pub(super) fn wanted<'a>(
     if condition.is_some_and(|condition| !is_of_tags(condition)) {
         return Err(StatementFailure::NotOfTags);
     }
-    let is_source = of_sources(sources, patterns);
+    let is_source = source_filter(sources, patterns);
     let holds = move |entry: &DirectoryEntry| {
         condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true))
     };
@@ -124,7 +125,7 @@ pub(super) fn wanted<'a>(
 }
 
 /// Returns a test that is true for sensors of these measurements (of any if there are none).
-pub(super) fn of_sources<'a>(
+pub(super) fn source_filter<'a>(
     sources: &'a [Measurement],
     patterns: &'a Patterns,
 ) -> impl Fn(&DirectoryEntry) -> bool + use<'a> {
@@ -172,13 +173,13 @@ fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl It
     rows.into_iter().skip(offset).take(limit)
 }
 
-fn counted(count: usize) -> Rows<'static> {
+fn count_row(count: usize) -> Rows<'static> {
     let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
     Box::new(std::iter::once(vec![ResultCell::Value(count)]))
 }
 
 /// A listing with its sensors.
-struct Listed<'a> {
+struct SensorListing<'a> {
     /// The sensors of the database and of its policies.
     parts: Vec<Part>,
     run: Run<'a>,
@@ -191,15 +192,15 @@ struct Part {
 }
 
 /// Returns the metadata of a sensor under a key that is no tag of it.
-fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
+fn metadata_value<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
     let is_own = entry.sensor.tag(key).is_some();
     if is_own { None } else { entry.tag(key).filter(|value| !value.is_empty()) }
 }
 
 /// Per measurement, distinct names with a sort key and the text of the second column.
-type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
+type ListedNames<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
-impl Listed<'_> {
+impl SensorListing<'_> {
     async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let Listing { kind, cardinality, slimit, soffset, .. } = *self.listing;
         match (kind, cardinality) {
@@ -239,9 +240,9 @@ impl Listed<'_> {
     }
 
     /// Collects the listed names. `kinds` has the types of fields for each part, which are listed with their names.
-    async fn gathered<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
+    async fn gather<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(ListedNames<'s>, HeldBytes), QueryError> {
         let budget = self.run.context.budget;
-        let mut all = Gathered::new();
+        let mut all = ListedNames::new();
         let mut held = budget.hold(0)?;
         let mut count = 0;
         let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::names);
@@ -256,7 +257,7 @@ impl Listed<'_> {
                         ListingKind::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
                         ListingKind::TagValues => {
                             known.extend(tags.map(|(key, value)| (&**key, 0, Cow::Borrowed(&**value))));
-                            let value = |key: &'s String| Some((&**key, 0, untagged(entry, key)?));
+                            let value = |key: &'s String| Some((&**key, 0, metadata_value(entry, key)?));
                             known.extend(named.iter().filter_map(value));
                         }
                         ListingKind::FieldKeys => {
@@ -287,7 +288,7 @@ impl Listed<'_> {
         kinds: &[Kinds],
         answer: &mut StatementAnswer,
     ) -> Result<(), QueryError> {
-        let (all, _held) = self.gathered(kinds).await?;
+        let (all, _held) = self.gather(kinds).await?;
         for (measurement, names) in all {
             let row = move |(name, _, beside): (&str, usize, Cow<'_, str>)| {
                 [name, &*beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
@@ -299,7 +300,7 @@ impl Listed<'_> {
     }
 
     async fn measurements(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let (names, _held) = self.gathered(&[]).await?;
+        let (names, _held) = self.gather(&[]).await?;
         let matching = self.listing.matching.as_ref();
         let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.run.patterns));
         let rows = names.into_keys().filter(wanted).map(|name| vec![ResultCell::text(name)]);
@@ -325,18 +326,18 @@ impl Listed<'_> {
     }
 
     async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let (names, _held) = self.gathered(&[]).await?;
-        let all = match (self.listing.kind, cardinality) {
-            (ListingKind::Measurements, _) => names.len(),
-            (ListingKind::Series, Cardinality::Estimated) => self.keys().len(),
+        let (names, _held) = self.gather(&[]).await?;
+        let all = match (self.listing.of, cardinality) {
+            (ListingOf::Measurements, _) => names.len(),
+            (ListingOf::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
-                    answer.list(Some(measurement), &["count"], counted(names.len())).await?;
+                    answer.list(Some(measurement), &["count"], count_row(names.len())).await?;
                 }
                 return Ok(());
             }
         };
         let column = if cardinality == Cardinality::Exact { "count" } else { "cardinality estimation" };
-        answer.list(None, &[column], counted(all)).await
+        answer.list(None, &[column], count_row(all)).await
     }
 }

@@ -35,10 +35,10 @@ pub enum StatementFailure {
     #[error("database name required")]
     NoDatabase,
     /// The caller may not read this database.
-    #[error("{by} may not read database {database:?}")]
+    #[error("{caller} may not read database {database:?}")]
     Forbidden {
         /// The name of the token.
-        by: String,
+        caller: String,
         database: String,
     },
     #[error("database not found: {0}")]
@@ -65,7 +65,7 @@ pub struct StatementContext<'a> {
     pub now: i64,
     pub budget: &'a Budget,
     /// The caller. Databases that its token may not read are refused, and sensors that its pins exclude are hidden.
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
 }
 
 impl<'a> StatementContext<'a> {

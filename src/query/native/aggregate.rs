@@ -101,7 +101,7 @@ impl NativeAggregate {
 
 /// The answer to an [`Aggregation`].
 #[derive(Debug)]
-pub struct Aggregated {
+pub struct Aggregates {
     /// The field and function of each column. Columns of one field are adjacent.
     pub columns: Vec<(String, NativeAggregate)>,
     /// The series, sorted by measurement and tags.
@@ -139,7 +139,7 @@ impl Query {
     ///
     /// # Errors
     /// If the answer would be incomplete, or the budget is exhausted.
-    pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<Aggregated, QueryError> {
+    pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<Aggregates, QueryError> {
         let read = || async {
             let chosen = self.engine.choose(budget, &request.database, &request.selector).await?;
             let mut found = run_aggregation(&self.engine, budget, request, &chosen.entries).await?;
@@ -188,7 +188,7 @@ pub async fn fields_with_values(
         group_by: GroupBy::Sensor,
         fill: Fill::None,
     };
-    let Aggregated { columns, series, held: _held, .. } = run_aggregation(engine, budget, &request, sensors).await?;
+    let Aggregates { columns, series, held: _held, .. } = run_aggregation(engine, budget, &request, sensors).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
         cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
@@ -201,8 +201,8 @@ async fn run_aggregation(
     budget: &Budget,
     request: &Aggregation,
     entries: &[DirectoryEntry],
-) -> Result<Aggregated, QueryError> {
-    let Planned { plan, columns, notices, held: planned } = make_plan(budget, request, entries).await?;
+) -> Result<Aggregates, QueryError> {
+    let AggregatePlan { plan, columns, notices, held: planned } = make_plan(budget, request, entries).await?;
     let frame = frame(request);
     let patterns = Patterns::default();
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
@@ -213,7 +213,7 @@ async fn run_aggregation(
     held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
     let series = groups.map(|group| to_series(group, &frame, request)).collect();
-    Ok(Aggregated { columns, series, notices, held })
+    Ok(Aggregates { columns, series, notices, held })
 }
 
 fn to_series(group: GroupRows, frame: &Frame, request: &Aggregation) -> WindowSeries {
@@ -253,8 +253,8 @@ fn frame(request: &Aggregation) -> Frame {
     }
 }
 
-/// A plan with the columns and notices of its [`Aggregated`] answer.
-struct Planned {
+/// A plan with the columns and notices of its [`Aggregates`] answer.
+struct AggregatePlan {
     plan: Plan,
     columns: Vec<(String, NativeAggregate)>,
     notices: Vec<String>,
@@ -262,7 +262,11 @@ struct Planned {
 }
 
 /// Plans all functions over all fields.
-async fn make_plan(budget: &Budget, request: &Aggregation, entries: &[DirectoryEntry]) -> Result<Planned, QueryError> {
+async fn make_plan(
+    budget: &Budget,
+    request: &Aggregation,
+    entries: &[DirectoryEntry],
+) -> Result<AggregatePlan, QueryError> {
     let Names { fields: known, tags, mut held } = collect_names(budget, request, entries).await?;
     let mut functions: Vec<NativeAggregate> = Vec::new();
     for function in &request.functions {
@@ -303,7 +307,7 @@ async fn make_plan(budget: &Budget, request: &Aggregation, entries: &[DirectoryE
     let selected = fields.len();
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
-    Ok(Planned { plan, columns: column_functions, notices, held })
+    Ok(AggregatePlan { plan, columns: column_functions, notices, held })
 }
 
 /// Returns the notice for a field that has another family for some sensors, which are left out.

@@ -23,7 +23,7 @@ pub struct GroupMembers<'a> {
     /// The value that the members have.
     pub value: &'a str,
     /// The key of the last member of the previous page.
-    pub after: Option<&'a str>,
+    pub last_key: Option<&'a str>,
     /// Maximum number of members.
     pub limit: usize,
 }
@@ -74,14 +74,14 @@ impl Query {
         selector: &Selector,
         members: &GroupMembers<'_>,
     ) -> Result<Vec<DirectoryEntry>, QueryError> {
-        let GroupMembers { rule, value: wanted, after, limit } = *members;
+        let GroupMembers { rule, value: wanted, last_key, limit } = *members;
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
-            let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);
-            let from = chosen.entries.partition_point(is_before);
+            let is_before = |entry: &DirectoryEntry| last_key.is_some_and(|last_key| *entry.sensor.key <= *last_key);
+            let start = chosen.entries.partition_point(is_before);
             let none = Meta::default();
             let mut found = Vec::new();
-            for batch in chosen.entries[from..].chunks(CHOOSE) {
+            for batch in chosen.entries[start..].chunks(CHOOSE) {
                 let is_member =
                     |entry: &&DirectoryEntry| value(rule, entry, &none).is_some_and(|value| value == wanted);
                 found.extend(batch.iter().filter(is_member).take(limit - found.len()).cloned());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{Order, first, read, rest, room};
+use super::readings::{Order, first, read, remaining_range, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
 use crate::query::engine::directory::DirectoryEntry;
@@ -23,17 +23,24 @@ pub struct ManySelection {
     /// The order of the readings of each sensor.
     pub order: Order,
     /// The start of this part: the key of a sensor, and the time of its next reading.
-    pub from: Option<(String, i64)>,
+    pub start: Option<(String, i64)>,
 }
 
 /// Bytes of memory per name in a list, without its characters. It is large, because every tag has a tree of its values.
 pub(super) const WORD_BYTES: usize = 400;
 
+/// The readings of one sensor in an answer.
+#[derive(Debug)]
+pub struct SensorReadings {
+    pub sensor: Arc<Sensor>,
+    pub readings: Vec<Reading>,
+}
+
 /// A part of the answer.
 #[derive(Debug)]
 pub struct ManyReadings {
     /// The sensors with readings in this part.
-    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    pub series: Vec<SensorReadings>,
     /// The start of the next part, if there is one.
     pub next: Option<(String, i64)>,
     /// The memory of the part.
@@ -56,7 +63,7 @@ impl Query {
             let mut chosen = engine.choose(budget, &selection.per_sensor.database, &selection.selector).await?;
             let entries = &mut chosen.entries;
             engine.check_sensors(entries.len())?;
-            if let Some((key, _)) = &selection.from {
+            if let Some((key, _)) = &selection.start {
                 entries.retain(|entry| *entry.sensor.key >= **key);
             }
             let mut part = ManyReadings { series: Vec::new(), next: None, held: budget.hold(0)? };
@@ -64,8 +71,8 @@ impl Query {
             for entry in entries {
                 let key = entry.sensor.key.to_string();
                 let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.per_sensor.clone() };
-                if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-                    one.range = rest(selection.order, &one.range, *time);
+                if let Some((_, time)) = selection.start.as_ref().filter(|(start, _)| *start == key) {
+                    one.range = remaining_range(selection.order, &one.range, *time);
                 }
                 if left == 0 || part.held.bytes() >= room(engine) {
                     part.next = Some((key, first(selection.order, &one.range)));
@@ -75,7 +82,7 @@ impl Query {
                 left -= found.readings.len();
                 part.held.add(found.held);
                 if !found.readings.is_empty() {
-                    part.series.push((entry.sensor.clone(), found.readings));
+                    part.series.push(SensorReadings { sensor: entry.sensor.clone(), readings: found.readings });
                 }
                 if let Some(time) = found.next {
                     part.next = Some((key, time));
@@ -85,7 +92,7 @@ impl Query {
             Ok::<_, QueryError>(part)
         };
         let part = self.in_turn(budget, &selection.per_sensor.database, read).await?;
-        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
+        self.count(part.series.iter().map(|series| series.readings.len()).sum());
         Ok(part)
     }
 }
@@ -102,7 +109,10 @@ pub enum TagWords<'a> {
 }
 
 /// Returns the listed tags of a sensor with their values.
-fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
+fn list_tags<'a>(
+    entry: &'a DirectoryEntry,
+    wanted: TagWords<'a>,
+) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     let (one, own) = match wanted {
         TagWords::One(key) => (entry.tag(key).map(|value| (Cow::Borrowed(key), value)), &[][..]),
         TagWords::Own | TagWords::WithMetadata => (None, &*entry.sensor.tags),
@@ -171,7 +181,7 @@ impl Vocabulary {
                 Some(count) => *count += 1,
                 None => drop(self.measurements.insert(word(&entry.sensor.measurement), 1)),
             }
-            for (key, value) in tags_of(entry, tags) {
+            for (key, value) in list_tags(entry, tags) {
                 if !self.tags.contains_key(&*key) {
                     self.tags.insert(word(&key), BTreeMap::new());
                 }

@@ -54,11 +54,12 @@ impl<'a> RequestNames<'a> {
 impl Query {
     /// Returns a notice for each name that no sensor readable by the caller has. An error only drops the notices,
     /// because the answer is valid without them.
-    pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
+    pub async fn notices(&self, budget: &Budget, caller: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let read = || async {
             let requested = requested_names(names);
             let range = names.range.map(|(from, to)| from..to);
-            let search = NameSearch { engine: &self.engine, budget, by, database: names.database, names: &requested };
+            let search =
+                NameSearch { engine: &self.engine, budget, caller, database: names.database, names: &requested };
             if let Selector::Sensor(_) = names.selector {
                 // Read only the named sensor, because its database may have a million others.
                 let chosen = self.engine.choose(budget, names.database, names.selector).await?;
@@ -69,7 +70,7 @@ impl Query {
                     return Ok(notices);
                 }
             }
-            let mut notices = search.unknown().await?;
+            let mut notices = search.unknown_names().await?;
             notices.extend(search.drift(range).await?);
             Ok::<_, QueryError>(notices)
         };
@@ -79,7 +80,7 @@ impl Query {
 
 /// A requested field, with the fields that keep its values of other types.
 #[derive(Default)]
-struct Drifted<'a> {
+struct DriftedField<'a> {
     names: BTreeSet<&'a str>,
     /// At most [`DRIFTED_SENSORS_MAX`] sensors that have such fields.
     sensors: Vec<DirectoryEntry>,
@@ -87,7 +88,7 @@ struct Drifted<'a> {
     has_more: bool,
 }
 
-impl<'a> Drifted<'a> {
+impl<'a> DriftedField<'a> {
     fn add(&mut self, name: &'a str, entry: &DirectoryEntry) {
         self.names.insert(name);
         if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
@@ -136,10 +137,10 @@ fn requested_names<'a>(names: &RequestNames<'a>) -> Vec<RequestedName<'a>> {
                 name,
                 measurement: None,
             }));
-            for TagFilter { key, test, negated } in tags {
+            for TagFilter { key, test, is_negated } in tags {
                 asked.push(RequestedName { kind: NameKind::Tag, name: key, measurement });
                 match test {
-                    TagTest::Is(value) if !negated && !value.is_empty() => {
+                    TagTest::Is(value) if !is_negated && !value.is_empty() => {
                         asked.push(RequestedName { kind: NameKind::Value(key), name: value, measurement });
                     }
                     TagTest::Is(_) | TagTest::Matches(_) => {}
@@ -203,7 +204,7 @@ impl<'a> RequestedName<'a> {
 pub struct NameSearch<'a> {
     pub engine: &'a Engine,
     pub budget: &'a Budget,
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
     pub database: &'a str,
     pub names: &'a [RequestedName<'a>],
 }
@@ -213,16 +214,19 @@ impl NameSearch<'_> {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn unknown(&self) -> Result<Vec<String>, QueryError> {
-        let Self { engine, budget, by, database, .. } = *self;
+    pub async fn unknown_names(&self) -> Result<Vec<String>, QueryError> {
+        let Self { engine, budget, caller, database, .. } = *self;
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             let known = engine.all_databases().await?;
-            let mut nearest = Nearest::to(database);
-            known.iter().filter(|name| by.may_read(name) && owner(name) == **name).for_each(|name| nearest.add(name));
+            let mut nearest = NearestNames::new(database);
+            known
+                .iter()
+                .filter(|name| caller.may_read(name) && owner(name) == **name)
+                .for_each(|name| nearest.add(name));
             return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
         }
-        self.unknown_among(&sensors, by.pins()).await
+        self.unknown_among(&sensors, caller.pins()).await
     }
 
     /// Returns a notice for each name that none of these sensors has, among those that the pins of the caller allow.
@@ -246,7 +250,7 @@ impl NameSearch<'_> {
             _ => true,
         };
         let mut nearest: Vec<_> =
-            missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
+            missing.iter().copied().filter(without_value).map(|asked| (asked, NearestNames::new(asked.name))).collect();
         for batch in sensors.chunks(CHOOSE / 8) {
             for entry in batch.iter().filter(is_theirs) {
                 for (asked, nearest) in &mut nearest {
@@ -267,13 +271,13 @@ impl NameSearch<'_> {
     /// # Errors
     /// If the store does not answer.
     pub async fn drift(&self, range: Option<Range<i64>>) -> Result<Vec<String>, QueryError> {
-        let Self { engine, budget, by, database, names } = *self;
+        let Self { engine, budget, caller, database, names } = *self;
         let is_kept = engine.settings.now().drift(database) == Drift::Keep;
         if !is_kept || !names.iter().any(RequestedName::may_be_field) {
             return Ok(Vec::new());
         }
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-        self.drift_among(range, &sensors, by.pins()).await
+        self.drift_among(range, &sensors, caller.pins()).await
     }
 
     async fn drift_among(
@@ -282,7 +286,7 @@ impl NameSearch<'_> {
         sensors: &[DirectoryEntry],
         pins: &[Pin],
     ) -> Result<Vec<String>, QueryError> {
-        let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
+        let mut found: BTreeMap<&str, DriftedField<'_>> = BTreeMap::new();
         let fields: Vec<&RequestedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
         let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         for batch in sensors.chunks(CHOOSE / 8) {
@@ -301,7 +305,7 @@ impl NameSearch<'_> {
         }
         let range = range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX);
         let mut notices = Vec::new();
-        for (field, Drifted { names, sensors, has_more }) in found {
+        for (field, DriftedField { names, sensors, has_more }) in found {
             // A field stays known after its values were deleted, so check that there are values in the range.
             let names = names.into_iter().map(str::to_owned).collect();
             let found =
@@ -319,27 +323,27 @@ impl NameSearch<'_> {
 }
 
 /// The known names nearest to an unknown one.
-pub struct Nearest<'a> {
-    to: String,
+pub struct NearestNames<'a> {
+    target: String,
     /// At most [`SHOWN_MAX`] names, sorted by distance, then by name.
     found: Vec<(usize, &'a str)>,
     seen: HashSet<&'a str>,
 }
 
-impl<'a> Nearest<'a> {
+impl<'a> NearestNames<'a> {
     #[must_use]
-    pub fn to(name: &str) -> Self {
-        Self { to: compared(name), found: Vec::new(), seen: HashSet::new() }
+    pub fn new(name: &str) -> Self {
+        Self { target: normalize(name), found: Vec::new(), seen: HashSet::new() }
     }
 
     pub fn add(&mut self, name: &'a str) {
         if self.seen.len() >= COMPARED_MAX || !self.seen.insert(name) {
             return;
         }
-        let place = (strsim::levenshtein(&self.to, &compared(name)), name);
-        let at = self.found.partition_point(|found| *found < place);
-        if at < SHOWN_MAX {
-            self.found.insert(at, place);
+        let entry = (strsim::levenshtein(&self.target, &normalize(name)), name);
+        let index = self.found.partition_point(|found| *found < entry);
+        if index < SHOWN_MAX {
+            self.found.insert(index, entry);
             self.found.truncate(SHOWN_MAX);
         }
     }
@@ -349,14 +353,14 @@ impl<'a> Nearest<'a> {
     pub fn notice(&self, unknown: &str) -> String {
         let names: Vec<String> = self.found.iter().map(|(_, name)| format!("{name:?}")).collect();
         match self.seen.len() - names.len() {
-            _ if names.is_empty() => format!("{unknown}; there is none that you may read"),
+            _ if names.is_empty() => format!("{unknown}; there are no others that you can read"),
             0 => format!("{unknown}; known: {}", names.join(", ")),
             more => format!("{unknown}; nearest: {}, of {}", names.join(", "), names.len() + more),
         }
     }
 }
 
-fn compared(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.chars().take(COMPARED_CHARS_MAX).flat_map(char::to_lowercase).collect()
 }
 
@@ -403,7 +407,7 @@ impl Query {
                 }
                 budget.pause().await?;
             }
-            Ok::<_, QueryError>(NamedSensor::among(&tagged, count, &bare.measurement))
+            Ok::<_, QueryError>(NamedSensor::from_matches(&tagged, count, &bare.measurement))
         })
         .await
     }
@@ -411,7 +415,7 @@ impl Query {
 
 impl NamedSensor {
     /// Resolves a name whose tag `count` sensors have. `tagged` has the first of them.
-    fn among(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
+    fn from_matches(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
         match tagged {
             [] => Self::Exact,
             [only] => Self::Tagged(only.clone()),
@@ -433,7 +437,7 @@ mod tests {
 
     #[test]
     fn the_nearest_names_come_first_and_each_once() {
-        let mut nearest = Nearest::to("Tempp");
+        let mut nearest = NearestNames::new("Tempp");
         for name in ["humidity", "temp", "temp", "pressure", "wind", "tempo", "temp2", "rain"] {
             nearest.add(name);
         }
@@ -443,8 +447,8 @@ mod tests {
             "unknown field \"Tempp\"; nearest: \"temp\", \"temp2\", \"tempo\", \"rain\", \"wind\", of 7"
         );
         assert_eq!(
-            Nearest::to("x").notice("unknown field \"x\""),
-            "unknown field \"x\"; there is none that you may read"
+            NearestNames::new("x").notice("unknown field \"x\""),
+            "unknown field \"x\"; there are no others that you can read"
         );
     }
 }

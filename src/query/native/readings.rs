@@ -35,10 +35,10 @@ const PAGE_BYTES: usize = 32 << 10;
 
 /// Returns the rest of a range from this time on, in this order.
 #[must_use]
-pub fn rest(order: Order, range: &Range<i64>, from: i64) -> Range<i64> {
+pub fn remaining_range(order: Order, range: &Range<i64>, start: i64) -> Range<i64> {
     match order {
-        Order::Ascending => from..range.end,
-        Order::Descending => range.start..from.saturating_add(1),
+        Order::Ascending => start..range.end,
+        Order::Descending => range.start..start.saturating_add(1),
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn read(
     let extent = Extent { pages: pages_max, bytes: engine.batch_bytes(), hour_bytes: engine.hour_bytes() };
     // The hours of the next scan. It ends before an hour that is too large, and the part then ends within that hour.
     let mut ahead = hours.clone();
-    let mut within: Option<Selection> = None;
+    let mut page: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scan = engine.store.scan(&selection.database, &selection.sensor, ahead.clone(), order, &projection, extent);
@@ -128,16 +128,16 @@ pub(super) async fn read(
                 if !readings.is_empty() {
                     break;
                 }
-                let times = narrowed(order, hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
+                let times = first_half(order, hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
                 hours = hour..hour.next();
                 projection.times = times.clone();
                 ahead = hours.clone();
-                within = Some(Selection { range: times, ..selection.clone() });
+                page = Some(Selection { range: times, ..selection.clone() });
                 continue;
             }
             scanned => scanned?,
         };
-        let selection = within.as_ref().unwrap_or(selection);
+        let selection = page.as_ref().unwrap_or(selection);
         let mut scanned = match order {
             Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),
             Order::Descending => beside(&pages, unflushed.split_off(&rest.end)),
@@ -153,12 +153,12 @@ pub(super) async fn read(
             let _unpacked = budget.hold(later.as_ref().map_or(0, UnflushedHour::unpacked_memory))?;
             let found = overlay(pages, later.as_ref());
             match order {
-                Order::Ascending => readings.extend(selected(&found, selection)),
-                Order::Descending => readings.extend(selected(&found, selection).rev()),
+                Order::Ascending => readings.extend(select_readings(&found, selection)),
+                Order::Descending => readings.extend(select_readings(&found, selection).rev()),
             }
         }
         if readings.len() <= limit {
-            hours = joined(order, &rest, &hours);
+            hours = unscanned_hours(order, &rest, &hours);
         }
         ahead = hours.clone();
         bytes += readings[measured..].iter().map(memory_of).sum::<usize>();
@@ -170,8 +170,8 @@ pub(super) async fn read(
         budget.pause().await?;
     }
     let limit = limit.min(fitting(&readings, bytes_max));
-    let rest = match within {
-        Some(within) => behind(order, &selection.range, &within.range),
+    let rest = match page {
+        Some(page) => behind(order, &selection.range, &page.range),
         None => hours.start.start_ns().max(selection.range.start)..hours.end.start_ns().min(selection.range.end),
     };
     let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| first(order, &rest)));
@@ -182,16 +182,16 @@ pub(super) async fn read(
 }
 
 /// Returns the selected readings of a set, in time order.
-fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
+fn select_readings<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
     let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
-    let from = set.times().partition_point(|time| *time < selection.range.start);
-    let to = set.times().partition_point(|time| *time < selection.range.end);
+    let start = set.times().partition_point(|time| *time < selection.range.start);
+    let end = set.times().partition_point(|time| *time < selection.range.end);
     let cut = move |index: usize| {
         let fields = set.fields(index).filter(|(name, _)| wanted(name));
         let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
         (!fields.is_empty()).then(|| Reading { time: set.times()[index], fields })
     };
-    (from..to).filter_map(cut)
+    (start..end).filter_map(cut)
 }
 
 /// Returns the hours before this one, in this order.
@@ -203,7 +203,7 @@ fn before(order: Order, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
 }
 
 /// Returns the hours that the scan did not reach. `rest` are those left of the scanned ones.
-fn joined(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
+fn unscanned_hours(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
     match order {
         Order::Ascending => rest.start..hours.end,
         Order::Descending => hours.start..rest.end,
@@ -211,7 +211,7 @@ fn joined(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> 
 }
 
 /// Returns the first half of the selected times of an hour, or `None` if it would be shorter than a millisecond.
-fn narrowed(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
+fn first_half(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
     let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
     let middle = times.start + (times.end - times.start) / 2;
     let half = match order {

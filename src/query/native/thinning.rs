@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::many::ManySelection;
+use super::many::{ManySelection, SensorReadings};
 use super::readings::Order;
 use crate::bucket::Reading;
 use crate::query::engine::directory::DirectoryEntry;
@@ -22,9 +22,9 @@ use crate::reading::{Family, Sensor, Value};
 
 /// Sensors with their thinned readings.
 #[derive(Debug)]
-pub struct Thinned {
+pub struct ThinnedReadings {
     /// The sensors in key order.
-    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    pub series: Vec<SensorReadings>,
     /// The memory of the answer; keep it until the answer is sent.
     pub held: HeldBytes,
 }
@@ -35,12 +35,12 @@ impl Query {
     ///
     /// # Errors
     /// If the answer would be incomplete or too large.
-    pub async fn thinned(
+    pub async fn read_thinned(
         &self,
         budget: &Budget,
         selection: &ManySelection,
         points_max: usize,
-    ) -> Result<Thinned, QueryError> {
+    ) -> Result<ThinnedReadings, QueryError> {
         let engine = &self.engine;
         let read = || async {
             let per_sensor = &selection.per_sensor;
@@ -73,10 +73,10 @@ impl Query {
             };
             let mut held = budget.hold(0)?;
             let mut scan = engine.points(&all)?;
-            while let Some((place, points)) = scan.next().await? {
+            while let Some((index, points)) = scan.next().await? {
                 for from in (0..points.times.len()).step_by(PAUSE_ROWS) {
                     let rows = from..points.times.len().min(from + PAUSE_ROWS);
-                    readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
+                    readings(&points, &fields, rows).for_each(|reading| thinned[index].push(reading));
                     held.set(bytes.load(Relaxed))?;
                     budget.pause().await?;
                 }
@@ -87,14 +87,14 @@ impl Query {
                 if selection.order == Order::Descending {
                     readings.reverse();
                 }
-                series.push((entry.sensor.clone(), readings));
+                series.push(SensorReadings { sensor: entry.sensor.clone(), readings });
                 budget.pause().await?;
             }
-            held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
-            Ok::<_, QueryError>(Thinned { series, held })
+            held.set(series.iter().flat_map(|series| &series.readings).map(memory_of).sum())?;
+            Ok::<_, QueryError>(ThinnedReadings { series, held })
         };
         let thinned = self.in_turn(budget, &selection.per_sensor.database, read).await?;
-        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
+        self.count(thinned.series.iter().map(|series| series.readings.len()).sum());
         Ok(thinned)
     }
 }
@@ -120,7 +120,7 @@ struct Thinning {
     /// The bytes of all kept readings of all sensors.
     bytes: Arc<AtomicUsize>,
     /// All readings, while there are at most `max`.
-    all: Vec<Arc<ShownReading>>,
+    readings: Vec<Arc<ShownReading>>,
     pixels: Pixels,
 }
 
@@ -132,7 +132,7 @@ struct ShownReading {
 
 struct CountedReading {
     bytes: usize,
-    among: Arc<AtomicUsize>,
+    counter: Arc<AtomicUsize>,
 }
 
 /// Time ranges of equal length, each with the readings that it shows.
@@ -154,7 +154,7 @@ struct Pixels {
 struct Pixel {
     extremes: Vec<(Arc<str>, [Extreme; 2])>,
     /// The first reading, while all readings have only text fields.
-    any: Option<Arc<ShownReading>>,
+    text_only: Option<Arc<ShownReading>>,
 }
 
 struct Extreme {
@@ -163,18 +163,18 @@ struct Extreme {
 }
 
 impl ShownReading {
-    fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
+    fn new(reading: Reading, counter: &Arc<AtomicUsize>) -> Self {
         // Count the reading itself, and its entries in the extremes of a pixel.
-        let places = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
-        let bytes = memory_of(&reading) + size_of::<Self>() + places;
-        among.fetch_add(bytes, Relaxed);
-        Self { reading, _counted: CountedReading { bytes, among: among.clone() } }
+        let extremes_bytes = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
+        let bytes = memory_of(&reading) + size_of::<Self>() + extremes_bytes;
+        counter.fetch_add(bytes, Relaxed);
+        Self { reading, _counted: CountedReading { bytes, counter: counter.clone() } }
     }
 }
 
 impl Drop for CountedReading {
     fn drop(&mut self) {
-        self.among.fetch_sub(self.bytes, Relaxed);
+        self.counter.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -188,7 +188,7 @@ impl Thinning {
         let span = (i128::from(range.end) - origin).max(1);
         let width = if has_ends { (span + pixels_max as i128 - 1) / pixels_max as i128 } else { 1 };
         let pixels = Pixels { max: pixels_max, origin, width, shown: BTreeMap::new(), first: None, last: None };
-        Self { max, bytes: bytes.clone(), all: Vec::new(), pixels }
+        Self { max, bytes: bytes.clone(), readings: Vec::new(), pixels }
     }
 
     fn push(&mut self, reading: Reading) {
@@ -196,17 +196,17 @@ impl Thinning {
         if self.pixels.first.is_some() {
             return self.pixels.push(kept);
         }
-        self.all.push(kept);
-        if self.all.len() > self.max {
-            std::mem::take(&mut self.all).into_iter().for_each(|kept| self.pixels.push(kept));
+        self.readings.push(kept);
+        if self.readings.len() > self.max {
+            std::mem::take(&mut self.readings).into_iter().for_each(|kept| self.pixels.push(kept));
         }
     }
 
     fn finish(self) -> Vec<Reading> {
         let Pixels { shown, first, last, .. } = self.pixels;
         let extremes = |pixel: Pixel| pixel.extremes.into_iter().flat_map(|(_, both)| both).map(|extreme| extreme.kept);
-        let shown = shown.into_values().flat_map(|mut pixel| pixel.any.take().into_iter().chain(extremes(pixel)));
-        let kept = self.all.into_iter().chain(shown).chain(first).chain(last);
+        let shown = shown.into_values().flat_map(|mut pixel| pixel.text_only.take().into_iter().chain(extremes(pixel)));
+        let kept = self.readings.into_iter().chain(shown).chain(first).chain(last);
         let by_time: BTreeMap<i64, Arc<ShownReading>> = kept.map(|kept| (kept.reading.time, kept)).collect();
         by_time.into_values().filter_map(Arc::into_inner).map(|kept| kept.reading).collect()
     }
@@ -236,7 +236,7 @@ impl Pixels {
 }
 
 impl Pixel {
-    fn place(&self, name: &str) -> Result<usize, usize> {
+    fn search(&self, name: &str) -> Result<usize, usize> {
         self.extremes.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
@@ -247,10 +247,10 @@ impl Pixel {
         }
         for (name, value) in fields.iter().filter(|(_, value)| !matches!(value, Value::String(_))) {
             let extreme = || Extreme { value: value.clone(), kept: kept.clone() };
-            let [least, greatest] = match self.place(name) {
-                Ok(place) => &mut self.extremes[place].1,
-                Err(place) => {
-                    self.extremes.insert(place, (name.clone(), [extreme(), extreme()]));
+            let [least, greatest] = match self.search(name) {
+                Ok(index) => &mut self.extremes[index].1,
+                Err(index) => {
+                    self.extremes.insert(index, (name.clone(), [extreme(), extreme()]));
                     continue;
                 }
             };
@@ -261,8 +261,8 @@ impl Pixel {
                 *greatest = extreme();
             }
         }
-        self.any.get_or_insert_with(|| kept.clone());
-        self.any.take_if(|_| !self.extremes.is_empty());
+        self.text_only.get_or_insert_with(|| kept.clone());
+        self.text_only.take_if(|_| !self.extremes.is_empty());
     }
 
     /// Joins a later pixel into this one.
@@ -271,10 +271,10 @@ impl Pixel {
             std::mem::swap(&mut self.extremes, &mut later.extremes);
         }
         for (name, [least, greatest]) in later.extremes {
-            let own = match self.place(&name) {
-                Ok(place) => &mut self.extremes[place].1,
-                Err(place) => {
-                    self.extremes.insert(place, (name, [least, greatest]));
+            let own = match self.search(&name) {
+                Ok(index) => &mut self.extremes[index].1,
+                Err(index) => {
+                    self.extremes.insert(index, (name, [least, greatest]));
                     continue;
                 }
             };
@@ -285,7 +285,7 @@ impl Pixel {
                 own[1] = greatest;
             }
         }
-        self.any = self.any.take().or(later.any).filter(|_| self.extremes.is_empty());
+        self.text_only = self.text_only.take().or(later.text_only).filter(|_| self.extremes.is_empty());
     }
 }
 
@@ -301,10 +301,10 @@ mod tests {
     use super::*;
 
     fn thin(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Vec<Reading> {
-        pushed(max, fields, range, readings).finish()
+        thinning_with(max, fields, range, readings).finish()
     }
 
-    fn pushed(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Thinning {
+    fn thinning_with(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Thinning {
         let mut thinning = Thinning::new(max, fields, &range, &Arc::default());
         readings.iter().cloned().for_each(|reading| thinning.push(reading));
         thinning
@@ -370,7 +370,7 @@ mod tests {
 
         #[test]
         fn pixels_without_ends_have_the_first_width_that_suffices(readings in readings(), max in 8_usize..100) {
-            let Pixels { max: most, origin, width, first, .. } = pushed(max, 3, EVER, &readings).pixels;
+            let Pixels { max: most, origin, width, first, .. } = thinning_with(max, 3, EVER, &readings).pixels;
             let numbers = |width: i128| -> BTreeSet<i128> {
                 readings.iter().map(|reading| (i128::from(reading.time) - origin) / width).collect()
             };
@@ -380,7 +380,7 @@ mod tests {
 
         #[test]
         fn counted_memory_is_that_of_the_thinned_readings(readings in readings(), max in 8_usize..100, bounded in any::<bool>()) {
-            let thinning = pushed(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
+            let thinning = thinning_with(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
             let bytes = thinning.bytes.clone();
             let counted = bytes.load(Relaxed);
             let shown = thinning.finish();

@@ -88,7 +88,7 @@ pub(super) fn describe() {
     count("hourglass_access_denied_total", "Requests denied, by reason");
     count(
         "hourglass_access_quota_total",
-        "Requests refused or warned at a quota, by outcome, by whose quota it is (scope), and by what it limits (of)",
+        "Requests refused or warned at a quota, by outcome, by the owner of the quota (scope), and by resource",
     );
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");

@@ -219,7 +219,7 @@ impl Seal {
                 Err(error) if !error.is_store_unreachable() => failed = Some(error),
                 Err(error) => return Err(error),
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(left), Err)
     }
@@ -255,7 +255,7 @@ impl Job for Seal {
             if made > 0 {
                 tracing::info!(%database, months = made, "months added up");
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         self.months.looked(self.sealer.days.load(Ordering::Relaxed));
         Ok(None)
@@ -354,7 +354,7 @@ impl Sealing<'_> {
             self.sealer.days.fetch_add(self.round.days - before.0, Ordering::Relaxed);
             self.run.count("days", self.round.days - before.0);
             self.run.count("readings", self.round.readings - before.1);
-            self.run.rest(began).await;
+            self.run.pause(began).await;
             days = &days[taken..];
         }
         Ok(())

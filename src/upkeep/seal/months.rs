@@ -101,7 +101,7 @@ impl Sealer {
         for some in wanted.chunks(TOGETHER) {
             let began = Instant::now();
             made += some_at_least(self.add_up(database, some, &mut fit).await)?;
-            run.rest(began).await;
+            run.pause(began).await;
         }
         Ok(made)
     }

@@ -179,11 +179,11 @@ fn the_stamps_of_a_page_are_checked_and_kept() {
     set.settle(false);
     kept.order = Ok(order(&set));
     assert_eq!(check(vec![kept.clone()]).differences, []);
-    assert_eq!(readings_of(&kept).stamps(), set.stamps());
+    assert_eq!(page_readings(&kept).stamps(), set.stamps());
     let wrong = |change: fn(&mut StampOrder<'static>)| {
         let mut kept = kept.clone();
         change(kept.order.as_mut().unwrap());
-        (check(vec![kept.clone()]).differences.iter().map(|d| d.kind).collect::<Vec<_>>(), readings_of(&kept))
+        (check(vec![kept.clone()]).differences.iter().map(|d| d.kind).collect::<Vec<_>>(), page_readings(&kept))
     };
     assert_eq!(wrong(|order| order.last += 1).0, [FindingKind::Stamps]);
     assert_eq!(wrong(|order| order.oldest = 0).0, [FindingKind::Stamps]);
@@ -228,7 +228,7 @@ fn size_is_a_difference_and_number_a_note() {
         let pages = vec![Ok(page(0, readings(seconds)))];
         check_bucket(&RawBucket { cursor: Cursor(Vec::new()), pages }, bounds)
     };
-    let bytes = readings_of(&page(0, readings(0..5))).bytes();
+    let bytes = page_readings(&page(0, readings(0..5))).bytes();
     let fits = Caps { max_readings: 5, hard_bytes: bytes, ..BOUNDS };
     assert_eq!(check(&fits, 0..5), Findings::default());
     let small = Caps { max_readings: 5, hard_bytes: bytes - 1, ..BOUNDS };

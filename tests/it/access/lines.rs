@@ -59,6 +59,6 @@ fn a_quota_slows_a_connection_down() {
     stream.write_all(lines(600, 610).as_bytes()).unwrap();
     wait_until("the rest is there", PATIENCE, || count(&server, &admin) == 610);
     let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
-    let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",of=\"readings\"}";
+    let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",resource=\"readings\"}";
     assert!(metrics.text().contains(refused), "it had to wait");
 }

@@ -10,7 +10,7 @@ fn lines(measurement: &str, from: usize, count: usize) -> String {
 
 /// Returns how often a `token` or `database` was `warned` or `refused`, by quota.
 fn quota_count(server: &Server, admin: &str, outcome: &str, scope: &str, quota: &str) -> f64 {
-    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{quota}\"}}");
+    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",resource=\"{quota}\"}}");
     sample(&with(admin, "GET", &server.url("/metrics"), "").expect(200), &name)
 }
 

@@ -90,7 +90,7 @@ impl Backlog {
     }
 
     /// Returns the last record that the replay has dispatched.
-    pub fn dispatched(&self) -> Sequence {
+    pub fn last_dispatched(&self) -> Sequence {
         self.dispatched.load(Ordering::Acquire)
     }
 
@@ -105,7 +105,7 @@ impl Backlog {
         // Free the entries after the lock is released.
         let _removed = {
             let mut state = self.state.lock();
-            state.forget_dispatched(self.dispatched());
+            state.forget_dispatched(self.last_dispatched());
             std::mem::take(&mut state.removed)
         };
     }
@@ -118,14 +118,15 @@ impl Backlog {
     /// Begins a note of the sensors and hours of a record.
     pub fn begin_note<'a>(&'a self, database: &'a str, sequence: Sequence) -> BacklogNote<'a> {
         let mut state = self.state.lock();
-        let dispatched = self.dispatched();
+        let dispatched = self.last_dispatched();
         if state.sensors >= self.sensors_max {
             state.shrink(dispatched, self.sensors_max / 4 * 3);
         }
         BacklogNote { state, database, sequence, dispatched, is_new: false }
     }
 
-    /// Notes a deletion or metadata. The entries of the database's sensors do not hold for the records after it.
+    /// Notes a deletion or a change of metadata. The database's entries do not apply to later records, because such a
+    /// record can change the known sensors.
     pub fn note_change(&self, database: &str, sequence: Sequence) {
         let mut state = self.state.lock();
         let through = state.databases.get(database).map_or(0, BacklogPart::through).max(sequence);
@@ -153,7 +154,7 @@ impl Backlog {
     /// Returns true if `is_open` does for the entries of a database, or if its sensors are not tracked.
     fn has_open(&self, database: &str, is_open: impl FnOnce(&BacklogEntries, Sequence) -> bool) -> bool {
         let state = self.state.lock();
-        let dispatched = self.dispatched();
+        let dispatched = self.last_dispatched();
         if dispatched < state.unscanned {
             return true;
         }
@@ -167,7 +168,7 @@ impl Backlog {
     /// Returns true if the sensors of a database are not all known yet, or with `None` the databases.
     pub fn is_unlisted(&self, database: Option<&str>) -> bool {
         let state = self.state.lock();
-        let dispatched = self.dispatched();
+        let dispatched = self.last_dispatched();
         let part = database.and_then(|database| state.databases.get(database));
         dispatched < state.unscanned || matches!(part, Some(BacklogPart::Anything(through)) if *through > dispatched)
     }
@@ -175,7 +176,7 @@ impl Backlog {
     /// Returns the databases that are in the backlog.
     pub fn databases(&self) -> Vec<String> {
         let state = self.state.lock();
-        let dispatched = self.dispatched();
+        let dispatched = self.last_dispatched();
         let open = state.databases.iter().filter(|(_, part)| part.through() > dispatched);
         open.map(|(name, _)| name.to_string()).collect()
     }
@@ -183,7 +184,7 @@ impl Backlog {
     /// Returns the `wanted` sensors of a database with readings in the backlog, with their known fields.
     pub fn catalog_sensors(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<CatalogSensor> {
         let state = self.state.lock();
-        let dispatched = self.dispatched();
+        let dispatched = self.last_dispatched();
         let Some(BacklogPart::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
         let is_open = |entry: &&BacklogEntry| wanted(&entry.sensor.key) && entry.spans.through() > dispatched;
         let catalog_sensor = |entry: &BacklogEntry| CatalogSensor {

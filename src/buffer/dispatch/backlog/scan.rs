@@ -15,8 +15,8 @@ use crate::wal::{Record, Sequence, Wal};
 /// where the replay stops too. The backlog then counts as unscanned.
 pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
     let started = std::time::Instant::now();
-    let mut reader = log.reader(dispatch.backlog.dispatched() + 1);
-    let has_backlog = || dispatch.backlog.dispatched() < last && !dispatch.positions.is_live();
+    let mut reader = log.reader(dispatch.backlog.last_dispatched() + 1);
+    let has_backlog = || dispatch.backlog.last_dispatched() < last && !dispatch.positions.is_live();
     let had_backlog = has_backlog();
     while reader.position() <= last && has_backlog() {
         let read = read_chunk(reader).await;
@@ -33,7 +33,7 @@ pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
         let shared = dispatch.clone();
         let noted = tokio::task::spawn_blocking(move || {
             let Dispatch { backlog, catalog, .. } = &*shared;
-            let is_pending = |record: &&Record| (backlog.dispatched() + 1..=last).contains(&record.sequence);
+            let is_pending = |record: &&Record| (backlog.last_dispatched() + 1..=last).contains(&record.sequence);
             chunk.iter().filter(is_pending).try_for_each(|record| note(record, backlog, catalog))
         });
         match noted.await {

@@ -84,7 +84,7 @@ fn fields_of_records_are_listed_and_new_ones_are_reported() {
         families: vec![Family::String; 2],
         firm: 2,
         saved: 0,
-        stored: false,
+        is_stored: false,
         ..SensorFields::default()
     });
     for is_new in [true, false] {
@@ -97,7 +97,7 @@ fn fields_of_records_are_listed_and_new_ones_are_reported() {
     assert_eq!((sensors.len(), names), (1, vec!["v", "w", "x"]));
 }
 
-/// A deletion changes the known sensors, so notes from before it do not hold for the records after it.
+/// A deletion changes the known sensors, so earlier notes do not apply to later records.
 #[test]
 fn after_a_deletion_the_whole_database_is_open() {
     let backlog = scanned_backlog(10);

@@ -29,7 +29,7 @@ async fn they_are_outstanding_until_they_are_done_by_any_process() {
     let open = || DeadLetters::new(folder.path().join("dead-letters"));
     let service = open();
     let command = open();
-    assert_eq!(service.outstanding().await.unwrap(), Outstanding::default());
+    assert_eq!(service.outstanding().await.unwrap(), OutstandingLetters::default());
     service.write(&letter("a", 2)).unwrap();
     service.write(&letter("b", 3)).unwrap();
     let meta = Map::from_iter([("site".to_owned(), Value::Null)]);
@@ -44,7 +44,7 @@ async fn they_are_outstanding_until_they_are_done_by_any_process() {
     service.write(&DeadLetter::Metadata(change.clone())).unwrap();
     let outstanding = service.outstanding().await.unwrap();
     assert_eq!((outstanding.readings(), outstanding.metadata), (5, 1));
-    assert_eq!(outstanding.described(), "2 readings of database \"a\", 3 readings of database \"b\"");
+    assert_eq!(outstanding.describe(), "2 readings of database \"a\", 3 readings of database \"b\"");
     let found = all(&command);
     assert_eq!(
         found.iter().map(|(_, letter)| letter.clone()).collect::<Vec<_>>(),

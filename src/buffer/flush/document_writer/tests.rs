@@ -32,7 +32,7 @@ fn a_page_without_a_document_gets_one_soon() {
     };
     let metrics = Metrics::new("0", "test").expect("fixed bounds");
     let cache = BucketCache::new(0);
-    let registry = RegistryView::nothing();
+    let registry = RegistryView::unshared();
     let now = Instant::now();
     let mut writer = SensorDocumentWriter::new(10);
     let written_soon = |writer: &mut SensorDocumentWriter| {

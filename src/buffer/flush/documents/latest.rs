@@ -87,7 +87,9 @@ impl Documents<'_> {
         let keys: Vec<&str> = lot.iter().map(|(_, id)| &*id.sensor.key).collect();
         let hours = first.hour..first.hour.next();
         match store.scan_sensors(self.database, &keys, hours, &Projection::ALL, SEALED_BYTES_MAX).await {
-            Ok(Some(scanned)) => return Ok(scanned.into_iter().map(|pages| tail_of(&pages, *recent)).collect()),
+            Ok(Some(scanned)) => {
+                return Ok(scanned.into_iter().map(|pages| newest_readings(&pages, *recent)).collect());
+            }
             Err(error) if error.is_away() => return Err(error),
             // Read the sensors one by one if they are too large for one read, or some are unreadable.
             Ok(None) | Err(_) => {}
@@ -105,12 +107,12 @@ impl Documents<'_> {
         let FlushContext { store, recent, .. } = self.context;
         let scanned =
             store.scan(self.database, &id.sensor.key, hours, Order::Ascending, &Projection::ALL, Extent::ALL).await;
-        skip_unreadable(scanned.map(|scanned| tail_of(&scanned.pages, *recent)))
+        skip_unreadable(scanned.map(|scanned| newest_readings(&scanned.pages, *recent)))
     }
 }
 
 /// Returns the latest readings of each page.
-fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
+fn newest_readings(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
     let mut tail: Vec<Reading> = Vec::new();
     for readings in pages.iter().filter_map(|page| page.readings.as_ref()) {
         let from = readings.len().saturating_sub(recent);

@@ -46,7 +46,7 @@ pub struct BucketFlush {
     /// The times of the first and the last reading, if the readings are in a chunk of their day instead of the bucket.
     pub in_chunk: Option<(i64, i64)>,
     /// True if the bucket came from the cache, not from the store.
-    pub from_cache: bool,
+    pub is_from_cache: bool,
     /// True if the store is known to have the bucket although it is not cached. It is then read first.
     pub is_stored: bool,
     pub state: BucketFlushState,
@@ -89,7 +89,7 @@ impl BucketFlush {
     /// Starts with the cached bucket, if any. A bucket that is not cached is assumed to be new. If it is not, its first
     /// insert conflicts.
     pub fn new(load: Load, cache: Option<Bucket>, is_stored: bool) -> Self {
-        let from_cache = cache.is_some();
+        let is_from_cache = cache.is_some();
         let bucket = cache.unwrap_or_default();
         Self {
             known: load.known.clone(),
@@ -102,8 +102,8 @@ impl BucketFlush {
             set_aside: Vec::new(),
             sealed: None,
             in_chunk: None,
-            from_cache,
-            is_stored: is_stored && !from_cache,
+            is_from_cache,
+            is_stored: is_stored && !is_from_cache,
             state: BucketFlushState::Merged,
             progress: Progress::default(),
             conflicts: 0,
@@ -118,7 +118,7 @@ impl BucketFlush {
     }
 
     /// Returns true if the readings changed the bucket.
-    pub fn changed(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         self.applied.new + self.applied.overwritten > 0
     }
 
@@ -171,31 +171,31 @@ impl BucketFlush {
         options: &MergeOptions<'_>,
     ) {
         let mut kept = Vec::new();
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         let mut stored = 0;
         let mut aside = Vec::new();
         self.deleted = 0;
-        for (place, row) in rows.enumerate() {
-            match self.fate_of(fates, &row) {
+        for (index, row) in rows.enumerate() {
+            match self.row_fate(fates, &row) {
                 RowFate::Deleted => self.deleted += 1,
                 RowFate::Stored => stored += 1,
-                RowFate::SetAside => aside.push(place),
+                RowFate::SetAside => aside.push(index),
                 RowFate::Merged => {
                     kept.push(row);
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
         self.applied = self.bucket.apply(kept.into_iter(), options);
         self.applied.duplicate += stored;
         self.applied.set_aside += aside.len() as u64;
-        aside.extend(self.bucket.set_aside().iter().map(|place| places[*place]));
+        aside.extend(self.bucket.set_aside().iter().map(|index| indices[*index]));
         aside.sort_unstable();
         self.set_aside = aside;
     }
 
     /// Returns the fate of a reading. A sealed day decides about readings up to the floor.
-    pub(super) fn fate_of(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
+    pub(super) fn row_fate(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
         match fates.fate(row.time, row.stamp) {
             Fate::Deleted => return RowFate::Deleted,
             Fate::Stored => return RowFate::Stored,
@@ -222,7 +222,7 @@ impl BucketFlush {
         }
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
-        self.from_cache = false;
+        self.is_from_cache = false;
         if self.is_large() {
             self.state = BucketFlushState::Partial;
         } else {

@@ -32,14 +32,14 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Returns the places of the readings that are set aside, in time order.
-    fn places(&self, rows: &PackedRows, room: &mut UnpackedRows) -> Vec<usize> {
+    /// Returns the indices of the readings that are set aside, in time order.
+    fn set_aside_indices(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
         if self.set_aside.is_empty() {
             return Vec::new();
         }
         room.unpack_in_time_order([rows]);
         let is_aside = |row: &Row<'_>| self.set_aside.contains(&(row.time, row.stamp));
-        room.rows(&[]).enumerate().filter(|(_, row)| is_aside(row)).map(|(place, _)| place).collect()
+        room.rows(&[]).enumerate().filter(|(_, row)| is_aside(row)).map(|(index, _)| index).collect()
     }
 }
 
@@ -69,7 +69,7 @@ impl FlushContext {
             let mut merged = PartialMerge { options, progress: run.progress.clone() };
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
-                match run.fate_of(&fates, &row) {
+                match run.row_fate(&fates, &row) {
                     RowFate::Deleted => merged.progress.deleted += 1,
                     RowFate::Stored => merged.progress.applied.duplicate += 1,
                     RowFate::SetAside => {
@@ -88,9 +88,9 @@ impl FlushContext {
         }
         run.applied = run.progress.applied;
         run.deleted = run.progress.deleted;
-        run.set_aside = run.progress.places(&rows, &mut room);
+        run.set_aside = run.progress.set_aside_indices(&rows, &mut room);
         // If the cached bucket is outdated, the decision to set readings aside may be wrong.
-        if run.from_cache && !run.set_aside.is_empty() {
+        if run.is_from_cache && !run.set_aside.is_empty() {
             run.state = BucketFlushState::Stale;
             run.progress = Progress::default();
         }
@@ -150,7 +150,7 @@ impl FlushContext {
     ) -> bool {
         merged.progress.applied += run.bucket.apply(rows.iter().copied(), &merged.options);
         let aside = &mut merged.progress.set_aside;
-        aside.extend(run.bucket.set_aside().iter().map(|place| (rows[*place].time, rows[*place].stamp)));
+        aside.extend(run.bucket.set_aside().iter().map(|index| (rows[*index].time, rows[*index].stamp)));
         run.state = BucketFlushState::Merged;
         self.write(database, std::slice::from_mut(run)).await;
         run.state == BucketFlushState::Merged

@@ -61,7 +61,7 @@ impl Bench {
     }
 
     /// Dispatches a request with these readings at a time after the start. Returns its WAL record.
-    fn dispatch(&mut self, at: Duration, rows: &[GivenRow<'_>]) -> Sequence {
+    fn dispatch(&mut self, elapsed: Duration, rows: &[GivenRow<'_>]) -> Sequence {
         self.sequence += 1;
         let sequence = self.sequence;
         let logged = LoggedRequest { sequence, readings: rows.len() as u64, memory: 1, received: 0 };
@@ -84,39 +84,39 @@ impl Bench {
             pending_ack: guards.pending_ack,
             _queued: guards.queued,
         };
-        self.unflushed.add(&dispatched, self.start + at);
+        self.unflushed.add(&dispatched, self.start + elapsed);
         sequence
     }
 
     /// Dispatches a reading of one number.
-    fn dispatch_one(&mut self, at: Duration, sensor: usize, time: i64) -> Sequence {
-        self.dispatch(at, &[(sensor, time, &[(0, Value::Integer(time))])])
+    fn dispatch_one(&mut self, elapsed: Duration, sensor: usize, time: i64) -> Sequence {
+        self.dispatch(elapsed, &[(sensor, time, &[(0, Value::Integer(time))])])
     }
 
     /// Dispatches a reading whose flush a write waits for.
-    fn dispatch_urgent(&mut self, at: Duration, sensor: usize, time: i64) -> Sequence {
+    fn dispatch_urgent(&mut self, elapsed: Duration, sensor: usize, time: i64) -> Sequence {
         let (waiter, _) = tokio::sync::oneshot::channel();
         self.positions.wait_for(self.sequence + 1, waiter);
-        self.dispatch_one(at, sensor, time)
+        self.dispatch_one(elapsed, sensor, time)
     }
 
     /// Takes all due buckets, without pressure and without a due record.
-    fn due(&mut self, at: Duration, clock: i64) -> Vec<(CacheKey, Load)> {
-        self.due_up_to(at, clock, 0, false)
+    fn due(&mut self, elapsed: Duration, clock: i64) -> Vec<(CacheKey, Load)> {
+        self.due_up_to(elapsed, clock, 0, false)
     }
 
-    fn due_up_to(&mut self, at: Duration, clock: i64, due: Sequence, pressed: bool) -> Vec<(CacheKey, Load)> {
-        let now = self.start + at;
+    fn due_up_to(&mut self, elapsed: Duration, clock: i64, due: Sequence, is_pressed: bool) -> Vec<(CacheKey, Load)> {
+        let now = self.start + elapsed;
         let next = || {
-            let key = self.unflushed.next_due(now, clock, due, pressed)?;
+            let key = self.unflushed.next_due(now, clock, due, is_pressed)?;
             Some((key, self.unflushed.take(key).expect("what is due can be taken")))
         };
         std::iter::from_fn(next).collect()
     }
 
     /// A flush failed.
-    fn return_flush(&mut self, at: Duration, flush: (CacheKey, Load), own_failure: bool) {
-        self.unflushed.put_back(flush.0, flush.1, own_failure, self.start + at);
+    fn return_flush(&mut self, elapsed: Duration, flush: (CacheKey, Load), own_failure: bool) {
+        self.unflushed.put_back(flush.0, flush.1, own_failure, self.start + elapsed);
     }
 
     /// A flush completed.
@@ -311,26 +311,26 @@ fn a_failing_bucket_is_delayed_and_delays_no_other() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_urgent(seconds(0), 0, 1);
     let mut flush = only(bench.due(seconds(0), OPEN));
-    let mut at = seconds(0);
+    let mut elapsed = seconds(0);
     let delays = (0..20).map(|failures| Duration::from_millis(100 << failures).min(seconds(30)));
     for (failures, delay) in (1..).zip(delays) {
-        bench.return_flush(at, flush, true);
-        bench.dispatch_one(at, 1, failures);
+        bench.return_flush(elapsed, flush, true);
+        bench.dispatch_one(elapsed, 1, failures);
         // Neither pressure nor a flush request shortens the delay.
-        let others = bench.due_up_to(at + delay - JUST, OPEN, Sequence::MAX, true);
+        let others = bench.due_up_to(elapsed + delay - JUST, OPEN, Sequence::MAX, true);
         assert_eq!(sensors(&others), ["m,s=1"], "{failures} failures");
         bench.complete(only(others).0);
-        at += delay;
-        flush = only(bench.due(at, OPEN));
+        elapsed += delay;
+        flush = only(bench.due(elapsed, OPEN));
         assert_eq!((flush.0, i64::from(flush.1.failures)), (bench.key(0), failures));
     }
     // One success resets the failures.
     bench.complete(flush.0);
-    bench.dispatch_urgent(at, 0, 2);
-    flush = only(bench.due(at, OPEN));
+    bench.dispatch_urgent(elapsed, 0, 2);
+    flush = only(bench.due(elapsed, OPEN));
     assert_eq!(flush.1.failures, 0);
-    bench.return_flush(at, flush, true);
-    assert_eq!(sensors(&bench.due(at + DELAY.start, OPEN)), ["m,s=0"]);
+    bench.return_flush(elapsed, flush, true);
+    assert_eq!(sensors(&bench.due(elapsed + DELAY.start, OPEN)), ["m,s=0"]);
 }
 
 /// Regression: with a full page, every further reading of a device caused another try of its failing bucket.

@@ -6,7 +6,7 @@ use crate::members::registry_view::RegistryView;
 /// Returns a sensor's unflushed readings as text: `hour nanosecond field=value…`.
 fn seen(bench: &Bench, sensor: usize, hours: Range<Hour>) -> Vec<String> {
     let mut seen = Vec::new();
-    for unflushed in bench.unflushed.sensor_hours(bench.known(sensor).id, &hours, &RegistryView::nothing()) {
+    for unflushed in bench.unflushed.sensor_hours(bench.known(sensor).id, &hours, &RegistryView::unshared()) {
         let hour = unflushed.hour;
         let readings = unflushed.readings();
         for reading in (0..readings.len()).map(|index| readings.reading(index)) {

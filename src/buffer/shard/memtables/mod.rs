@@ -58,7 +58,7 @@ pub struct FlushMoment {
     /// The last record that is due.
     pub due: Sequence,
     /// True if everything is due.
-    pub pressed: bool,
+    pub is_pressed: bool,
 }
 
 /// The bounds of one flush.
@@ -239,7 +239,7 @@ impl Memtables {
     /// Returns true if the last flush of a database, or of some bucket of it, failed.
     pub fn is_failing(&self, database: &Database) -> bool {
         let Some(table) = self.tables.get(&database.number) else { return false };
-        !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed() > 0)
+        !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed_count() > 0)
     }
 
     /// Notes whether the database is reported as failing. Returns the previous value.
@@ -271,7 +271,7 @@ fn take(
 ) -> FlushBounds {
     let mut left = bounds;
     while left.buckets > 0 && left.bytes > 0 {
-        let Some(key) = buckets.next_due(moment.now, moment.clock, moment.due, moment.pressed) else { break };
+        let Some(key) = buckets.next_due(moment.now, moment.clock, moment.due, moment.is_pressed) else { break };
         let Some(load) = buckets.take(key) else { break };
         let mut same_day = buckets.hours_of_day(key, moment.now, moment.clock).into_iter();
         let mut next = Some(load);

@@ -62,7 +62,7 @@ impl Bench {
     }
 
     fn moment(&self, millis: u64) -> FlushMoment {
-        FlushMoment { now: self.start + Duration::from_millis(millis), clock: 0, due: 0, pressed: true }
+        FlushMoment { now: self.start + Duration::from_millis(millis), clock: 0, due: 0, is_pressed: true }
     }
 
     fn next(&mut self, millis: u64, bounds: FlushBounds) -> Vec<Vec<Load>> {

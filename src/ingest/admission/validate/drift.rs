@@ -6,7 +6,7 @@ use crate::reading::value::RawValue;
 use crate::reading::{Family, Reason};
 
 /// Returns the family of the values of a drift field such as `temp@string`, or `None` for any other name.
-pub(super) fn reserved_for(name: &str) -> Option<Family> {
+pub(super) fn reserved_family(name: &str) -> Option<Family> {
     Family::kept_beside(name).map(|(_, family)| family)
 }
 
@@ -20,7 +20,7 @@ impl Validator<'_> {
         value: &RawValue<'_>,
         reason: Reason,
     ) -> Result<u16, Reason> {
-        let is_drift = matches!(reason, Reason::FamilyConflict { .. }) && reserved_for(name).is_none();
+        let is_drift = matches!(reason, Reason::FamilyConflict { .. }) && reserved_family(name).is_none();
         if !self.pass.keeps_drift || !is_drift {
             return Err(reason);
         }
@@ -29,7 +29,7 @@ impl Validator<'_> {
         if drift_name.len() > self.options.limits.name_bytes {
             return Err(reason);
         }
-        let Ok(field) = self.field(local, &drift_name, value, usize::MAX) else { return Err(reason) };
+        let Ok(field) = self.resolve_field(local, &drift_name, value, usize::MAX) else { return Err(reason) };
         self.validated.drifted_values.note(drift_name);
         Ok(field)
     }

@@ -23,7 +23,7 @@ pub struct ExplainedPoint {
     /// The timestamp that would be stored, in nanoseconds. `None` if nothing would be stored.
     pub time: Option<i64>,
     /// True if the line has no timestamp.
-    pub undated: bool,
+    pub is_undated: bool,
     /// The fields as sent.
     pub fields: Vec<ExplainedField>,
     pub warnings: Vec<String>,
@@ -36,25 +36,25 @@ pub struct ExplainedField {
     pub name: String,
     pub value: Value,
     /// The family of the field, as stored or as defined by an earlier line. `None` for a new field.
-    pub known: Option<Family>,
+    pub family: Option<Family>,
     /// True if the field would be kept.
-    pub kept: bool,
+    pub is_kept: bool,
 }
 
 /// The last line of each sensor and timestamp.
-type Seen = HashMap<(Box<str>, i64), usize>;
+type LastLines = HashMap<(Box<str>, i64), usize>;
 
 impl Validator<'_> {
-    /// Validates a point as [`Validator::point`] does, and explains the outcome.
-    pub fn explain(&mut self, point: &Point<'_, '_>, seen: &mut Seen) -> ExplainedPoint {
+    /// Validates a point as [`Validator::validate`] does, and explains the outcome.
+    pub fn explain(&mut self, point: &Point<'_, '_>, last_lines: &mut LastLines) -> ExplainedPoint {
         let sensor = point.sensor(&self.limits).ok().map(std::borrow::Cow::into_owned);
-        let before = sensor.as_ref().and_then(|sensor| self.fields_of(sensor));
+        let before = sensor.as_ref().and_then(|sensor| self.current_fields(sensor));
         let accepted = self.validated.accepted;
         let suspect_units = self.validated.suspect_units.count;
         let drifted_values = self.validated.drifted_values.count;
         // Empty the tally, so that its first fault afterwards is the fault of this point.
         let earlier_faults = std::mem::take(&mut self.validated.kind_faults);
-        self.point(point);
+        self.validate(point);
         let Tally { count, first: fault } = std::mem::replace(&mut self.validated.kind_faults, earlier_faults);
         self.validated.kind_faults.count += count;
         if self.validated.kind_faults.first.is_none() {
@@ -64,7 +64,7 @@ impl Validator<'_> {
         let time = (self.validated.accepted > accepted).then(|| self.last_time(sensor.as_ref())).flatten();
         let mut warnings = Vec::new();
         if let (Some(sensor), Some(time)) = (&sensor, time) {
-            if let Some(line) = seen.insert((sensor.key.clone(), time), point.number) {
+            if let Some(line) = last_lines.insert((sensor.key.clone(), time), point.number) {
                 warnings.push(format!(
                     "line {line} has the same sensor and timestamp: for fields in both, the later line wins"
                 ));
@@ -90,12 +90,12 @@ impl Validator<'_> {
         let field = |(name, value): &(std::borrow::Cow<'_, str>, crate::reading::value::RawValue<'_>)| ExplainedField {
             name: name.to_string(),
             value: value.clone().into_value(),
-            known: before.as_ref().and_then(|fields| Some(fields.families[fields.find(name, usize::MAX)?])),
-            kept: time.is_some() && !rejections.iter().any(|rejection| rejection.reason.field() == Some(name)),
+            family: before.as_ref().and_then(|fields| Some(fields.families[fields.find(name, usize::MAX)?])),
+            is_kept: time.is_some() && !rejections.iter().any(|rejection| rejection.reason.field() == Some(name)),
         };
         let fields = point.fields.iter().map(field).collect();
-        let undated = point.timestamp.is_none();
-        ExplainedPoint { number: point.number, sensor, time, undated, fields, warnings, rejections }
+        let is_undated = point.timestamp.is_none();
+        ExplainedPoint { number: point.number, sensor, time, is_undated, fields, warnings, rejections }
     }
 
     /// Explains a line that cannot be parsed.
@@ -107,7 +107,7 @@ impl Validator<'_> {
             number,
             sensor: None,
             time: None,
-            undated: false,
+            is_undated: false,
             fields: Vec::new(),
             warnings: Vec::new(),
             rejections,
@@ -115,7 +115,7 @@ impl Validator<'_> {
     }
 
     /// Returns the fields of a known sensor, including those that earlier lines have added.
-    fn fields_of(&self, sensor: &Sensor) -> Option<Arc<SensorFields>> {
+    fn current_fields(&self, sensor: &Sensor) -> Option<Arc<SensorFields>> {
         let known = match &self.sensors {
             Some(sensors) => sensors.get(&sensor.key).cloned(),
             None => self.database.sensors().get(&sensor.key).cloned(),

@@ -14,8 +14,8 @@ const WIDEST_TAGS_MAX: usize = 8;
 
 impl Validator<'_> {
     /// Returns the reason to reject a new sensor.
-    pub(super) fn refusal(&mut self, new: &Sensor) -> Reason {
-        let stored = self.renames.as_ref().and_then(|renames| renames.stored_candidates(new).pop());
+    pub(super) fn rejection_reason(&mut self, new: &Sensor) -> Reason {
+        let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
         if let Some(reason) = pin_violation(self.caller, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
             return reason;
         }
@@ -28,7 +28,7 @@ impl Validator<'_> {
         // Check the quotas again instead of remembering the result of the lookup, so that the response reports the
         // present state.
         let exhausted =
-            database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
+            database.usage.too_many(database.sensor_count()).or_else(|| database.usage.new_sensors_left(now).err());
         let exhausted = exhausted.or_else(|| {
             let allowance = self.caller.allowance()?;
             allowance.sensors_left().err().or_else(|| allowance.new_sensors_left(now).err())

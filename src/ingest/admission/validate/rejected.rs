@@ -11,17 +11,17 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// The rejections of one request.
 #[derive(Debug, Default)]
-pub struct Rejected {
+pub struct RejectionSummary {
     /// The number of rejected lines and rejected single fields.
     pub count: usize,
     /// The number of lines of which nothing was accepted.
-    pub lines: usize,
+    pub line_count: usize,
     /// The first rejections, for the response.
     pub reported: Vec<Rejection>,
     /// Counts by the label of a [`crate::reading::Reason`].
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Rejected lines with their reasons, up to `KEPT_BYTES_MAX`.
-    pub kept: Vec<RejectedLine>,
+    /// Rejected lines with their reasons, up to [`KEPT_BYTES_MAX`].
+    pub kept_lines: Vec<RejectedLine>,
     kept_bytes: usize,
 }
 
@@ -42,11 +42,11 @@ pub struct RejectedLine {
     pub reason: String,
 }
 
-impl Rejected {
+impl RejectionSummary {
     /// Counts a rejection, and keeps its line if `keeps_lines`.
     pub fn note(&mut self, mut rejection: Rejection, keeps_lines: bool) {
         self.count += 1;
-        self.lines += usize::from(!rejection.reason.keeps_other_fields());
+        self.line_count += usize::from(!rejection.reason.keeps_other_fields());
         *self.reasons.entry(rejection.reason.label()).or_default() += 1;
         if keeps_lines {
             self.keep(&mut rejection);
@@ -65,7 +65,7 @@ impl Rejected {
         self.kept_bytes += bytes;
         let Rejection { line: number, column, reason, .. } = rejection;
         let field = reason.field().map(Box::from);
-        self.kept.push(RejectedLine {
+        self.kept_lines.push(RejectedLine {
             number: *number,
             column: *column,
             text,

@@ -15,7 +15,7 @@ pub(super) struct RequestSensor {
     /// Fields before this index keep their index: they are firm, or claimed by this request.
     pub(super) claimed: usize,
     /// The index of the sensor in the batch of its shard, once it has a reading there.
-    pub(super) in_batch: Option<u32>,
+    pub(super) batch_index: Option<u32>,
     /// True if the sensor is in [`super::ValidatedBody::undated`].
     pub(super) is_undated: bool,
     /// The reason for which the sender may not write the sensor.
@@ -38,7 +38,7 @@ impl RequestSensor {
     }
 
     /// Returns the index of a field. Adds the field to the sensor if it is new.
-    pub(super) fn field(
+    pub(super) fn resolve_field(
         &mut self,
         name: &str,
         value: &RawValue<'_>,
@@ -55,7 +55,7 @@ impl RequestSensor {
             if let Some(limit) = rules.catalog.limit_for_field(name).filter(|_| is_new) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
-            let reserved = drift::reserved_for(name).filter(|_| rules.keeps_drift && is_new);
+            let reserved = drift::reserved_family(name).filter(|_| rules.keeps_drift && is_new);
             if let Some(stored) = reserved.filter(|family| *family != sent) {
                 return Err(self.conflict(name, sent, stored));
             }

@@ -30,7 +30,7 @@ impl MetaUpdate {
     }
 
     /// Returns the values after the update.
-    pub(super) fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
+    pub(super) fn apply_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
         match self {
             // As a merge patch into an empty object, because an import file could not restore a null.
             Self::Put(wanted) => {
@@ -98,14 +98,14 @@ fn storable(value: &Value) -> Value {
 }
 
 fn memory(values: &Map<String, Value>) -> usize {
-    values.iter().map(|(name, value)| name.len() + memory_of(value)).sum()
+    values.iter().map(|(name, value)| name.len() + value_bytes(value)).sum()
 }
 
-fn memory_of(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
             Value::String(text) => text.len(),
-            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Array(values) => values.iter().map(value_bytes).sum(),
             Value::Object(values) => memory(values),
             _ => 0,
         }
@@ -135,7 +135,7 @@ mod tests {
             (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
         ] {
-            let after = MetaUpdate::Patch(map(patch)).applied_to(&map(target));
+            let after = MetaUpdate::Patch(map(patch)).apply_to(&map(target));
             assert_eq!(after, map(expected), "{target} {patch}");
         }
     }
@@ -145,13 +145,13 @@ mod tests {
         let sensor = Sensor::new("m", [("s", "1")]).unwrap();
         let before = map(r#"{"a":1,"b":2,"c":3}"#);
         let patch = MetaUpdate::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#));
-        let after = patch.applied_to(&before);
+        let after = patch.apply_to(&before);
         let change = patch.change(&sensor, &before, &after, false);
         let values: Vec<(&str, Option<&str>)> =
             change.values.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
         assert_eq!(values, [("b", None), ("d", Some("1.8446744073709552e+19"))]);
         let put = MetaUpdate::Put(map(r#"{"a":{"z":1,"b":2}}"#));
-        let change = put.change(&sensor, &before, &put.applied_to(&before), false);
+        let change = put.change(&sensor, &before, &put.apply_to(&before), false);
         assert!(change.replaces);
         assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "keys of objects are sorted");
     }

@@ -1,4 +1,4 @@
-//! Checks of senders beyond tokens: origins of web pages, host names, and proxies. Warns once per start about unsafe
+//! Checks of clients beyond tokens: origins of web pages, host names, and proxies. Warns once per start about unsafe
 //! setups.
 
 use std::net::IpAddr;
@@ -12,15 +12,15 @@ use crate::edge::{Peer, TrustedProxies};
 
 const FORWARDED: &str = "x-forwarded-for";
 
-/// The sender settings, shared by all listeners.
+/// The rules for clients, shared by all listeners.
 #[derive(Debug, Default)]
-pub struct Senders {
+pub struct ClientPolicy {
     pub cors: Cors,
     pub hosts: Hosts,
     pub proxies: TrustedProxies,
 }
 
-impl Senders {
+impl ClientPolicy {
     /// Returns the address of the client: from `X-Forwarded-For` if a trusted proxy sent it, else of the connection.
     pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.proxies.client(peer, headers.get_all(FORWARDED).iter().map(|value| value.to_str().unwrap_or("?")))
