@@ -366,8 +366,8 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
     let mut days = BTreeSet::new();
     let mut start = hours.start;
     while let Some((hour, _)) = store.raw().next_buckets(database, &(start, String::new()), hours.end, 1).await?.pop() {
-        days.insert(Day::of(hour));
-        start = Day::of(hour).hours().end;
+        days.insert(Day::from_hour(hour));
+        start = Day::from_hour(hour).hours().end;
     }
     let mut sensors = Sensors::new(store, database);
     loop {

@@ -74,7 +74,7 @@ impl SensorFields {
 /// Maximum number of shared sets. At this size unused sets are dropped, and then all if none was unused.
 const KEPT_MAX: usize = 4096;
 /// Minimum number of sets before unused ones are dropped.
-const RETENTION_MIN: usize = 64;
+const KEPT_MIN: usize = 64;
 
 /// The distinct sets of fields.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl FieldSets {
             return shared.clone();
         }
         // Every new field of a sensor leaves an unused set behind, which counts against `catalog.max_bytes`.
-        if kept.sets.len() >= (2 * kept.used).clamp(RETENTION_MIN, KEPT_MAX) {
+        if kept.sets.len() >= (2 * kept.used).clamp(KEPT_MIN, KEPT_MAX) {
             kept.sets.retain(|fields| Arc::strong_count(fields) > 1);
             kept.used = kept.sets.len();
         }

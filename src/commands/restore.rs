@@ -38,7 +38,7 @@ pub async fn restore(settings: &Settings, source: &Path) -> anyhow::Result<()> {
 /// Restores a backup into an empty store. Returns the digest of the store, which is that of the backup.
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
     let source = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
-    let stamp = first_of(manifest.began_ms);
+    let stamp = first_stamp(manifest.began_ms);
     let mut target = Target::open(settings, "restore", source, stamp).await?;
     if let Some(settings) = &manifest.settings {
         // The settings come first, because they determine how days are sealed.

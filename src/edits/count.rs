@@ -66,11 +66,11 @@ impl Edits {
     /// to `found`. A deletion by value does not remove summaries.
     async fn count_summaries(&self, target: &DeleteTargets, found: &mut HashSet<Box<str>>) -> Result<u64, EditError> {
         let DeleteTargets { database, sensors, range, values, .. } = target;
-        let readable_from = self.query.settings().readings_from(database, now_ns()).filter(|_| values.is_none());
+        let readable_from = self.query.settings().readings_start(database, now_ns()).filter(|_| values.is_none());
         let Some(readable_from) = readable_from else { return Ok(0) };
-        let first = Hour::of(range.start);
+        let first = Hour::from_ns(range.start);
         let first = if first.start_ns() < range.start { first.next() } else { first };
-        let hours = first..Hour::of(range.end.min(readable_from));
+        let hours = first..Hour::from_ns(range.end.min(readable_from));
         if hours.is_empty() {
             return Ok(0);
         }

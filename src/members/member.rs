@@ -135,7 +135,7 @@ impl Member {
     /// records.
     pub fn stamp_now(&self) -> Stamp {
         let logged = self.log.durable().max(self.registry_view.greatest_stamp());
-        first_of(self.clock.now_ms()).max(logged + 1)
+        first_stamp(self.clock.now_ms()).max(logged + 1)
     }
 
     /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for
@@ -225,7 +225,7 @@ impl Member {
     /// and all later stamps are ahead.
     fn note_lead(&self) {
         if self.store.has_other_writers() {
-            let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
+            let ahead = stamp_millis(self.log.durable()).saturating_sub(self.clock.now_ms());
             self.registry_view.note_wal_lead(Duration::from_millis(ahead));
         }
     }

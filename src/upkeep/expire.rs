@@ -132,7 +132,7 @@ impl Expire {
         }
         let present = settings.of(database);
         let mut done = ExpiryOutcome::Complete;
-        if let Some(before) = settings.summaries_only_before(database, now) {
+        if let Some(before) = settings.summaries_only_cutoff(database, now) {
             done = self.expire_readings(database, &present, before, now).await?;
         }
         let Some(cutoff) = settings.cutoff(database, now) else { return Ok(done) };

@@ -161,7 +161,8 @@ impl Subject<'_> {
             series: Vec<InfluxSeries>,
             error: Option<String>,
         }
-        let statement = format!("SELECT {columns} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
+        let statement =
+            format!("SELECT {columns} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
         let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", url_encode(&statement))).await?;
         let answer: InfluxAnswer = serde_json::from_slice(&answer.body)?;
         let results = answer.results.into_iter().next().context("no result")?;

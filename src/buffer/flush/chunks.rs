@@ -115,9 +115,9 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
         let mut again = Vec::new();
         for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
             match outcome {
-                Written::Yes => {}
-                Written::Conflict => again.push(chunk),
-                Written::Failed(error) => fail(runs, &chunk.indices, &error),
+                WriteOutcome::Applied => {}
+                WriteOutcome::Conflict => again.push(chunk),
+                WriteOutcome::Failed(error) => fail(runs, &chunk.indices, &error),
             }
         }
         left = merge_stored(context, database, runs, again).await;

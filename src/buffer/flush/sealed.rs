@@ -27,7 +27,7 @@ impl FlushContext {
     /// Returns true if readings of the hour may have expired while their summaries stay. An instance may have accepted
     /// readings of the hour before it knew that.
     pub(crate) fn may_have_expired(&self, run: &BucketFlush) -> bool {
-        let readable_from = self.settings.now().readings_from(&run.load.database.name, now_ns());
+        let readable_from = self.settings.now().readings_start(&run.load.database.name, now_ns());
         readable_from.is_some_and(|readable_from| run.id.hour.start_ns() < readable_from)
     }
 

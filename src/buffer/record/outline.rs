@@ -49,7 +49,7 @@ impl PayloadReader<'_> {
             let number = usize::try_from(self.varint()?).ok()?;
             let sensor = sensors.get_mut(number)?;
             time = time.wrapping_add(unzigzag(self.varint()?));
-            sensor.add_hour(Hour::of(time));
+            sensor.add_hour(Hour::from_ns(time));
             for index in 0..self.varint()? {
                 let head = self.varint()?;
                 let name = usize::try_from(head >> 3).ok()?;

@@ -179,7 +179,7 @@ impl Instance {
         }
         self.held.insert(record.stamp, record.rows.len());
         for SentReading { sensor, time, cells } in &record.rows {
-            let key = (*sensor, crate::reading::Hour::of(*time).0);
+            let key = (*sensor, crate::reading::Hour::from_ns(*time).0);
             let cells = cells.iter().map(|(field, value)| (*field, value));
             self.memtable.entry(key).or_default().push(record.stamp, *time, cells);
         }

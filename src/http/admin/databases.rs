@@ -138,8 +138,8 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         let kept = settings.readings_retention(&policy_database(name, policy));
         json!({ "name": policy, "readings": own.readings.map(retention_text), "kept": retention_text(kept) })
     };
-    let summaries = settings.summaries_kept(name);
-    let readable_from = settings.readings_from(name, now);
+    let summaries = settings.summaries_retention(name);
+    let readable_from = settings.readings_start(name, now);
     let mut body = json!({
         "name": name,
         "readings": own.readings.map(retention_text),
@@ -176,13 +176,13 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     by_database.insert(name.to_owned(), own);
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
-    let Some(before) = settings.summaries_only_before(name, now) else {
+    let Some(before) = settings.summaries_only_cutoff(name, now) else {
         let cutoff = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
         return count_expired(app, budget, name, begin.min(cutoff)..cutoff).await;
     };
     let from = expired_before.unwrap_or(TIMESTAMP_MIN).min(before);
     let mut preview = count_expired(app, budget, name, from..before).await?;
-    let cutoff = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
+    let cutoff = settings.cutoff(name, now).unwrap_or(TIMESTAMP_MIN);
     let mut summaries = count_expired(app, budget, name, begin.min(cutoff)..cutoff).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");

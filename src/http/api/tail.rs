@@ -20,7 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::access::{Caller, PresentedToken};
-use crate::bucket::settings::named_in_full;
+use crate::bucket::settings::qualified_name;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::http::errors::{ApiError, ApiResult};
@@ -247,7 +247,7 @@ impl RightsCheck {
         }
         match self.app.access.reauthenticate(caller, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
-            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != caller.pins() => {
+            Ok(by_now) if !by_now.may_read(&qualified_name(&self.database)) || by_now.pins() != caller.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,

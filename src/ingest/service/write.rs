@@ -214,7 +214,7 @@ impl Ingest {
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
         let Arrival { received, precision, is_precision_declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let retention_start = settings.accepted_from(database, received);
+        let retention_start = settings.accepted_start(database, received);
         let rejects_other_units =
             self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !is_precision_declared;
         ValidationPass {

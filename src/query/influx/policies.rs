@@ -60,9 +60,9 @@ pub async fn list_covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Res
 /// are not deleted yet are still answered, so they need no notice.
 #[must_use]
 pub fn expired_notice(settings: &Settings, database: &str, start: i64, now: i64) -> Option<String> {
-    let kept = settings.summaries_kept(database);
+    let kept = settings.summaries_retention(database);
     let deleted = settings.of(database).expired?;
-    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
+    let cutoff = settings.cutoff(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))

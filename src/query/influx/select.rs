@@ -111,7 +111,7 @@ impl Run<'_> {
     pub async fn readable_sensors(self, database: &str) -> Result<DatabaseSensors, StatementFailure> {
         let Self { engine, context, .. } = self;
         let caller = context.caller;
-        if !caller.may_read(&named_in_full(database)) {
+        if !caller.may_read(&qualified_name(database)) {
             return Err(StatementFailure::Forbidden { caller: caller.name().into(), database: database.into() });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;

@@ -328,8 +328,8 @@ impl SensorListing<'_> {
     async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let (names, _held) = self.gather(&[]).await?;
         let all = match (self.listing.of, cardinality) {
-            (ListingOf::Measurements, _) => names.len(),
-            (ListingOf::Series, Cardinality::Estimated) => self.keys().len(),
+            (ListingKind::Measurements, _) => names.len(),
+            (ListingKind::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
                     answer.list(Some(measurement), &["count"], count_row(names.len())).await?;

@@ -9,7 +9,7 @@ use hourglass::bucket::{
 };
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
-use super::test_store::{CAPS, DB, TestStore, SMALL, bucket_id, put, read, reading, seconds, sensor};
+use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, put, read, reading, seconds, sensor};
 
 const DAY: Day = Day(20_468);
 const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);

@@ -13,8 +13,8 @@ use redb::{Database, TableDefinition};
 use crate::support::prelude::*;
 
 use super::test_store::{
-    CAPS, DB, Documents, Embedded, PAGES, TestStore, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
-    read, reading, row_with, seconds, sensor,
+    CAPS, DB, Documents, Embedded, PAGES, SENSORS, TestStore, assert_stored, bucket_id, bucket_of, merge, page_row,
+    put, read, reading, row_with, seconds, sensor,
 };
 
 const HOUR: Hour = Hour(491_150);

@@ -8,7 +8,9 @@ use hourglass::reading::{Hour, Value};
 
 use crate::support::random;
 
-use super::test_store::{TestStore, Plain, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through};
+use super::test_store::{
+    Plain, TestStore, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through,
+};
 
 const SEEDS: std::ops::Range<u64> = 1..4;
 const STEPS: usize = 120;

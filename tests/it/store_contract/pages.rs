@@ -7,7 +7,7 @@ use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
 use super::test_store::{
-    CAPS, DB, TestStore, SMALL, assert_stored, bucket_id, bucket_of, merge, put, read, reading, scan, seconds, sensor,
+    CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, bucket_of, merge, put, read, reading, scan, seconds, sensor,
     write_group, write_through,
 };
 
@@ -91,8 +91,13 @@ pub async fn a_page_is_inserted_once(target: &mut impl TestStore) {
 }
 
 pub async fn an_append_needs_the_current_rev(target: &mut impl TestStore) {
-    stale_writes_conflict(target, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { start: 3 })
-        .await;
+    stale_writes_conflict(
+        target,
+        &seconds(HOUR, 10, &[1, 2]),
+        &seconds(HOUR, 12, &[3]),
+        WriteKind::Append { start: 3 },
+    )
+    .await;
 }
 
 pub async fn a_replacement_needs_the_current_rev(target: &mut impl TestStore) {

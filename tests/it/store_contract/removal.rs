@@ -5,7 +5,7 @@ use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
 use super::test_store::{
-    CAPS, DB, TestStore, SMALL, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
+    CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
     write_through,
 };
 

@@ -8,7 +8,7 @@ use hourglass::bucket::{Meta, Reading, SensorDocument, Store};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
-use super::test_store::{CAPS, DB, TestStore, SMALL, bucket_id, merge, put, reading, seconds, sensor, write_through};
+use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, merge, put, reading, seconds, sensor, write_through};
 
 async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<RawBucket>> {
     let mut parts: Vec<Vec<RawBucket>> = Vec::new();
