@@ -32,7 +32,7 @@ pub async fn copy(source_settings: &Settings, target_settings: &Settings) -> any
     }
     let source = open_stopped(source_settings).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
-    let stamp = first_stamp(now).max(source.raw().read_registry().await?.greatest());
+    let stamp = first_stamp(now).max(source.raw().read_registry().await?.greatest_watermark());
     let mut target = Target::open(target_settings, "copy", store_name(source_settings), stamp).await?;
     // The settings come first, because they determine how days are sealed.
     let rows = source.raw().read_settings().await?;

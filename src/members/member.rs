@@ -354,7 +354,7 @@ impl Member {
     /// If the store does not answer.
     pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        Ok(if self.is_leader_in(&registry) { registry.passed() } else { Vec::new() })
+        Ok(if self.is_leader_in(&registry) { registry.passed_deletions() } else { Vec::new() })
     }
 
     /// Removes a remembered deletion from the registry.

@@ -227,7 +227,7 @@ impl RegistryView {
             floor: state.view.floor.max(registry.floor),
             restamps: self.is_shared && (registry.has_others(opening) || registry.log(opening).is_none()),
         };
-        state.greatest_stamp = registry.greatest();
+        state.greatest_stamp = registry.greatest_watermark();
         state.read = state.read.max(Some(read));
         new
     }

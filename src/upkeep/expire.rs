@@ -130,7 +130,7 @@ impl Expire {
         if !self.is_known_by_all(database, kept) {
             return Ok(ExpiryOutcome::Retry);
         }
-        let present = settings.of(database);
+        let present = settings.for_database(database);
         let mut done = ExpiryOutcome::Complete;
         if let Some(before) = settings.summaries_only_cutoff(database, now) {
             done = self.expire_readings(database, &present, before, now).await?;
@@ -143,7 +143,7 @@ impl Expire {
         faults::point("before_expiry");
         faults::halt_at("expiring").await;
         // Read the settings again, because a client may have been told that more is kept.
-        if !has_same_retention(&present, &self.retention.refresh().await?.of(database)) {
+        if !has_same_retention(&present, &self.retention.refresh().await?.for_database(database)) {
             return Ok(ExpiryOutcome::Retry);
         }
         match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETE_TIMEOUT).await {

@@ -56,7 +56,7 @@ impl Refresh {
                 let step = self.store.next_stale_copies(&database, &sensor, WALK_SENSORS).await?;
                 step.sensors.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
                 run.set_left(Some(self.stale.count()));
-                after = last;
+                after = step.last_key;
                 run.pause(began).await;
             }
         }

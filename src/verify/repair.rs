@@ -20,14 +20,14 @@ impl DatabaseCheck<'_> {
     /// Reads all pages of the bucket again, at the same moment. A deleted bucket has no pages.
     pub(super) async fn read_again(&self, cursor: &Cursor) -> Result<RawBucket, StorageError> {
         let part = self.store.walk_buckets(&self.report.name, Some(cursor), 1).await?;
-        let found = part.found.into_iter().find(|bucket| bucket.from == *cursor);
-        Ok(found.unwrap_or_else(|| RawBucket { from: cursor.clone(), pages: Vec::new() }))
+        let found = part.found.into_iter().find(|bucket| bucket.cursor == *cursor);
+        Ok(found.unwrap_or_else(|| RawBucket { cursor: cursor.clone(), pages: Vec::new() }))
     }
 
     /// Reads a sealed day again. Returns `None` if it was deleted.
     pub(super) async fn read_day_again(&self, cursor: &Cursor) -> Result<Option<RawDay>, StorageError> {
         let part = self.store.walk_days(&self.report.name, Some(cursor), 1).await?;
-        Ok(part.found.into_iter().find(|day| day.from == *cursor))
+        Ok(part.found.into_iter().find(|day| day.cursor == *cursor))
     }
 
     /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written

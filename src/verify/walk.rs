@@ -167,7 +167,7 @@ impl DatabaseCheck<'_> {
 
     /// Checks a day, repairs it on request, and returns the stored day afterwards.
     async fn check_day(&mut self, day: RawDay) -> Result<Option<RawDay>, StorageError> {
-        let cursor = day.from.clone();
+        let cursor = day.cursor.clone();
         let mut findings = check_day(&day);
         let mut day = Some(day);
         // Another instance may have written during the check, so read the day again before reporting a difference.

@@ -178,7 +178,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     let mut indices: Vec<usize> = (0..runs.len()).filter(|index| is_chosen(&runs[*index])).collect();
     indices.sort_by_key(|index| (runs[*index].known.id, runs[*index].id.hour));
     let mut chunks: Vec<Chunk> = Vec::new();
-    let mut room = Unpacked::default();
+    let mut room = UnpackedRows::default();
     for index in indices {
         let run = &mut runs[index];
         let (readings, applied) = stamped_readings(run, &mut room);

@@ -177,7 +177,7 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
     let Some(before) = settings.summaries_only_cutoff(name, now) else {
-        let cutoff = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+        let cutoff = settings.readings_retention(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
         return count_expired(app, budget, name, begin.min(cutoff)..cutoff).await;
     };
     let from = expired_before.unwrap_or(TIMESTAMP_MIN).min(before);

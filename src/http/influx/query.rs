@@ -291,7 +291,7 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
         }
         Statement::CreatePolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.create_policy(database, name, terms(policy), *default, context.caller).await?;
+            app.ingest.create_policy(database, name, terms(policy), *is_default, context.caller).await?;
             Ok(ignored_terms(policy))
         }
         Statement::AlterPolicy(PolicyStatement { database, policy, is_default }) => {

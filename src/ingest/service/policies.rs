@@ -237,7 +237,7 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         let named = stored_name(database, policy);
-        if settings.has_policy(database, policy) && !terms.fit(&settings.of(&named), settings.kept(&named)) {
+        if settings.has_policy(database, policy) && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named)) {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;
@@ -284,8 +284,8 @@ impl Ingest {
             return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
         }
         let named = stored_name(database, policy);
-        let kept = settings.kept(&named);
-        let shard_duration = settings.of(&named).shard_duration(kept);
+        let kept = settings.readings_retention(&named);
+        let shard_duration = settings.for_database(&named).shard_duration(kept);
         let resulting = PolicyTerms {
             kept: terms.kept.or(Some(kept)),
             shard_duration: terms.shard_duration.or(Some(shard_duration)),
@@ -390,7 +390,7 @@ impl Ingest {
     /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can
     /// be written to it before it has its terms.
     async fn write_policy(&self, named: &str, terms: PolicyTerms, caller: &Caller) -> Result<(), IngestError> {
-        let is_new = self.retention.settings.now().of(named).rev == 0;
+        let is_new = self.retention.settings.now().for_database(named).rev == 0;
         self.set_terms(named, terms).await?;
         let result = self.create_database(named, caller).await;
         if result.is_err() && is_new {

@@ -220,7 +220,7 @@ impl Ingest {
         ValidationPass {
             received,
             retention_start: retention_start.unwrap_or(i64::MIN),
-            retention_ns: retention_start.map_or(0, |_| settings.kept(database).ns()),
+            retention_ns: retention_start.map_or(0, |_| settings.readings_retention(database).ns()),
             precision,
             rejects_other_units,
             keeps_drift: settings.drift(database) == Drift::Keep,

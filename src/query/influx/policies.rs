@@ -61,7 +61,7 @@ pub async fn list_covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Res
 #[must_use]
 pub fn expired_notice(settings: &Settings, database: &str, start: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_retention(database);
-    let deleted = settings.of(database).expired?;
+    let deleted = settings.for_database(database).expired?;
     let cutoff = settings.cutoff(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));

@@ -327,7 +327,7 @@ impl SensorListing<'_> {
 
     async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let (names, _held) = self.gather(&[]).await?;
-        let all = match (self.listing.of, cardinality) {
+        let all = match (self.listing.kind, cardinality) {
             (ListingKind::Measurements, _) => names.len(),
             (ListingKind::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {

@@ -33,7 +33,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Returns the indices of the readings that are set aside, in time order.
-    fn set_aside_indices(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
+    fn set_aside_indices(&self, rows: &PackedRows, room: &mut UnpackedRows) -> Vec<usize> {
         if self.set_aside.is_empty() {
             return Vec::new();
         }

@@ -15,7 +15,7 @@ const WIDEST_TAGS_MAX: usize = 8;
 impl Validator<'_> {
     /// Returns the reason to reject a new sensor.
     pub(super) fn rejection_reason(&mut self, new: &Sensor) -> Reason {
-        let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
+        let stored = self.renames.as_ref().and_then(|renames| renames.stored_candidates(new).pop());
         if let Some(reason) = pin_violation(self.caller, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
             return reason;
         }
