@@ -126,9 +126,9 @@ async fn serve(
         }
     };
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(sensor_test);
+    let compiler = Arc::new(sensor_test);
     let (ingest, mut closing) =
-        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
+        Ingest::start(settings.clone(), store.clone(), compiler, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;

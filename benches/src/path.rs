@@ -67,7 +67,7 @@ impl Path {
     /// # Panics
     /// If a line is rejected.
     pub fn ingest(&self, body: &str) -> usize {
-        let ack = self.runtime.block_on(self.write(body, true)).expect("an ack");
+        let ack = self.runtime.block_on(self.write_lines(body, true)).expect("an ack");
         assert_eq!(ack.rejected.count, 0, "every line is valid");
         ack.accepted
     }
@@ -92,7 +92,7 @@ impl Path {
     /// # Panics
     /// If more lines than that are rejected.
     pub fn validate(&self, body: &str) {
-        let ack = self.runtime.block_on(self.write(body, false)).expect("an answer");
+        let ack = self.runtime.block_on(self.write_lines(body, false)).expect("an answer");
         assert_eq!((ack.accepted, ack.rejected.count), (0, 1), "only the last line is invalid");
     }
 
@@ -102,7 +102,7 @@ impl Path {
         std::process::exit(0)
     }
 
-    async fn lines(&self, body: &str, is_partial: bool) -> Result<Ack, IngestError> {
+    async fn write_lines(&self, body: &str, is_partial: bool) -> Result<Ack, IngestError> {
         let precision = Precision::Nanoseconds;
         let ack = Some(AckLevel::Log);
         let arrival = Arrival {
@@ -148,7 +148,7 @@ pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<Merge
     let (wal, recovery) = open_wal(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(bounds));
-    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensor_test), log, &recovery, clock, metrics).0
+    Ingest::start(Arc::new(default_settings(folder)), store, Arc::new(sensor_test), wal, &recovery, clock, metrics).0
 }
 
 fn open_wal(disk: MemoryDisk) -> (Wal, Recovery) {

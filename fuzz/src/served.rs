@@ -114,11 +114,11 @@ fn create_app() -> (Arc<App>, Metrics) {
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let settings = Arc::new(server_settings(folder.path()));
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(query::influx::sensor_test);
+    let sensor_test = Arc::new(query::influx::sensor_test);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) =
-        Ingest::start(settings.clone(), store.clone(), find_sensors, wal, &recovery, clock, metrics.clone());
+        Ingest::start(settings.clone(), store.clone(), sensor_test, wal, &recovery, clock, metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);

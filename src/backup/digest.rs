@@ -285,7 +285,7 @@ mod tests {
             (start + 5, &[("temp", Value::Float(1.0)), ("n", Value::Integer(4))]),
             (start + 3_600_000_000_000, &[("ok", Value::Boolean(true))]),
         ]);
-        let digest = SetDigest::from_expired("climate,sensor=s1", &ExpiredDay::of(&readings));
+        let digest = SetDigest::from_expired("climate,sensor=s1", &ExpiredDay::from_readings(&readings));
         assert_eq!((digest.summaries, digest.readings), (2, 0));
         assert_eq!(format!("{:032x}", digest.sum), PYTHON_SUMMARIES);
         let values = [("site".into(), Some(Arc::from("\"lab\""))), ("x".into(), Some(Arc::from("{\"a\":0.1}")))];

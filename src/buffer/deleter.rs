@@ -44,7 +44,7 @@ pub struct Deleter {
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
     /// Turns a deletion's statement into a test of sensors.
-    pub understand: StatementCompiler,
+    pub compiler: StatementCompiler,
     /// The id of this opening of the WAL.
     pub opening: u64,
     /// Locks by which deletions, sweeps and rewriting jobs of one database exclude each other.
@@ -289,7 +289,7 @@ impl Deleter {
         };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has not hidden any readings either.
-        let Some(test) = (self.understand)(statement) else { return Ok(()) };
+        let Some(test) = (self.compiler)(statement) else { return Ok(()) };
         self.delete_all(&gone, |sensor| test(sensor)).await
     }
 

@@ -110,8 +110,8 @@ pub async fn open_view(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     note_sealed_days(&*raw).await.context("searching sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
-    let understand: StatementCompiler = Arc::new(sensor_test);
-    store.masks().set(Deletions::new(&deletions, &understand));
+    let compiler: StatementCompiler = Arc::new(sensor_test);
+    store.masks().set(Deletions::new(&deletions, &compiler));
     Ok(store)
 }
 

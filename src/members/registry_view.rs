@@ -32,7 +32,7 @@ pub struct MergeView {
 /// The view of the registry, shared by all tasks.
 pub struct RegistryView {
     masks: Masks,
-    understand: StatementCompiler,
+    compiler: StatementCompiler,
     marks: Arc<Marks>,
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
@@ -73,7 +73,7 @@ struct StoredRecords {
 
 impl RegistryView {
     /// Creates an empty view. `shared` is true if other instances may use the store.
-    pub fn new(masks: Masks, understand: StatementCompiler, recovery: &Recovery, shared: bool) -> Self {
+    pub fn new(masks: Masks, compiler: StatementCompiler, recovery: &Recovery, shared: bool) -> Self {
         let state = RegistryState {
             view: MergeView { floor: SETTLED, restamps: shared },
             read: None,
@@ -86,7 +86,7 @@ impl RegistryView {
             stored: Vec::new(),
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
-        Self { masks, understand, marks: Arc::default(), openings, is_shared: shared, state: Mutex::new(state) }
+        Self { masks, compiler, marks: Arc::default(), openings, is_shared: shared, state: Mutex::new(state) }
     }
 
     /// Creates the view of a store that is not shared and has no deletions.
@@ -212,7 +212,7 @@ impl RegistryView {
         if state.deletions != registry.deletions {
             // Set the deletions before the floor, because a merge must know every deletion below the floor that it
             // uses.
-            self.masks.set(Deletions::new(&registry.deletions, &self.understand));
+            self.masks.set(Deletions::new(&registry.deletions, &self.compiler));
             state.deletions.clone_from(&registry.deletions);
         }
         let mut after = SETTLED;

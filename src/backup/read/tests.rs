@@ -78,7 +78,7 @@ async fn readings_and_summaries_of_one_part_are_never_both_given() {
         assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
         let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
         let piece = again.next().await.expect("read").expect("a piece");
-        assert_eq!(piece.digest(), SetDigest::from_expired(&sensor.key, &ExpiredDay::of(&readings)));
+        assert_eq!(piece.digest(), SetDigest::from_expired(&sensor.key, &ExpiredDay::from_readings(&readings)));
         assert!(again.next().await.expect("read").is_none());
     }
 }

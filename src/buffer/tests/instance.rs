@@ -107,7 +107,7 @@ pub(crate) struct Instance {
     pub(crate) own: Vec<Rc<Record>>,
 }
 
-fn understand() -> StatementCompiler {
+fn compiler() -> StatementCompiler {
     Arc::new(|statement: &str| {
         let keys: Vec<String> = statement.split(' ').map(str::to_owned).collect();
         let test: SensorTest = Arc::new(move |sensor: &Sensor| keys.iter().any(|key| **key == *sensor.key));
@@ -135,7 +135,7 @@ impl Instance {
             last: folder.last(),
             random,
             offset,
-            registry_view: RegistryView::new(Masks::default(), understand(), &recovery, true),
+            registry_view: RegistryView::new(Masks::default(), compiler(), &recovery, true),
             next: folder.last() + 16,
             above: 0,
             memtable: BTreeMap::new(),

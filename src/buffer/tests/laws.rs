@@ -49,7 +49,7 @@ fn cells(set: &Readings) -> Cells {
     for (row, time) in set.times().iter().enumerate() {
         for (column, (name, values)) in set.columns().enumerate() {
             if let Some(value) = &values[row] {
-                let cell = (set.stamps().of(row, column), format!("{value:?}"));
+                let cell = (set.stamps().get(row, column), format!("{value:?}"));
                 cells.insert((*time, name.to_string()), cell);
             }
         }

@@ -131,12 +131,12 @@ impl Oracle {
     pub(crate) fn note_registry(&mut self, before: &MemberRegistry, after: &MemberRegistry) {
         for dropped in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
             self.forgotten.insert(dropped.opening);
-            if dropped.taken.is_none() {
+            if dropped.takeover.is_none() {
                 self.lost.insert(dropped.opening);
             }
         }
         for log in &after.logs {
-            if let Some(taker) = log.taken.map(|taken| taken.by).filter(|taker| *taker != log.opening) {
+            if let Some(taker) = log.takeover.map(|takeover| takeover.successor).filter(|taker| *taker != log.opening) {
                 self.taken.insert(log.opening, taker);
             }
         }

@@ -64,8 +64,8 @@ impl SharedStore {
         for page in pages {
             match page.write_in_group() {
                 WriteKind::Remove => drop(held.remove(&page.number)),
-                WriteKind::Append { from } => {
-                    check_append(&held[&page.number].readings, page, from);
+                WriteKind::Append { start } => {
+                    check_append(&held[&page.number].readings, page, start);
                     held.insert(page.number, Document::from_page(page));
                 }
                 WriteKind::Insert | WriteKind::Replace => drop(held.insert(page.number, Document::from_page(page))),

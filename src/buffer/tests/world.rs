@@ -344,7 +344,7 @@ impl World {
             instance.cache.remove(key);
             let Some(rows) = instance.memtable.get_mut(key) else { continue };
             let dropped = rows.take_out(|time, stamp| deleted.range.contains(&time) && stamp < record.stamp);
-            let mut unpacked = Unpacked::default();
+            let mut unpacked = UnpackedRows::default();
             unpacked.unpack_in_time_order([&dropped]);
             let records = &self.folders[instance.folder].records;
             unpacked.rows(&names().fields).for_each(|r| self.oracle.note_stored(&records[&r.stamp], key.0, r.time));

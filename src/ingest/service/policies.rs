@@ -237,7 +237,9 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         let named = stored_name(database, policy);
-        if settings.has_policy(database, policy) && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named)) {
+        if settings.has_policy(database, policy)
+            && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named))
+        {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;

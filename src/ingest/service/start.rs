@@ -46,13 +46,13 @@ fn hostname() -> String {
 
 impl Ingest {
     /// Starts the shards, the replay of the WAL and the other tasks. The shards end once [`Ingest`] is dropped and
-    /// everything is stored or cannot be stored at present. [`Closing`] waits for that. `understand` parses the
+    /// everything is stored or cannot be stored at present. [`Closing`] waits for that. `compiler` parses the
     /// statement of a deletion into a predicate on sensors.
     #[must_use]
     pub fn start(
         options: Arc<Settings>,
         store: Arc<MergedView>,
-        understand: StatementCompiler,
+        compiler: StatementCompiler,
         wal: Wal,
         recovery: &Recovery,
         clock: Arc<StampClock>,
@@ -71,7 +71,7 @@ impl Ingest {
         let request_keys = RequestKeys::open(key_options, now_ns());
         let registry_view = Arc::new(RegistryView::new(
             store.masks().clone(),
-            understand.clone(),
+            compiler.clone(),
             recovery,
             store.raw().has_other_writers(),
         ));
@@ -128,7 +128,7 @@ impl Ingest {
         let deleter = Arc::new(Deleter {
             context: flushes.clone(),
             dispatch: dispatch.clone(),
-            understand,
+            compiler,
             opening: recovery.opening,
             turns: Arc::default(),
         });
