@@ -69,7 +69,8 @@ impl SeenSensors {
 
 impl SeenSensor {
     fn add_times(&mut self, first: i64, last: i64) {
-        self.times = Some(self.times.map_or((first, last), |(first, last)| (first.min(first), last.max(last))));
+        let extend = |(start, end): (i64, i64)| (start.min(first), end.max(last));
+        self.times = Some(self.times.map_or((first, last), extend));
     }
 
     fn add_field(&mut self, name: &Arc<str>, value: &Value) {

@@ -50,7 +50,10 @@ fn a_second_backup_writes_the_days_that_changed() {
                 .stdout
                 .contains("\n0 days written (0 bytes), 4 unchanged")
         );
-        assert_eq!(names, files(backup_dir.path()));
+        // The job `expire` may note its cutoff in the settings between the two backups.
+        let is_content = |name: &&PathBuf| !name.to_string_lossy().contains("/settings-");
+        let names_again = files(backup_dir.path());
+        assert!(names.iter().filter(is_content).eq(names_again.iter().filter(is_content)), "{names:?} {names_again:?}");
         // A late reading, a correction, a partial deletion, and a dropped database.
         write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));

@@ -140,7 +140,7 @@ fn a_rollback_costs_no_acks() {
         // The primary does not know yet that it is alone.
         write_control(set, old, 1, "1");
         let alone = progress.acked();
-        wait_until("acks without the store", Duration::from_secs(10), || progress.acked() > alone);
+        wait_until("acks without the store", RECOVERY, || progress.acked() > alone);
         assert_eq!(controls(set, old), [0, 1], "the control stands on the primary that is alone");
         set.kill(old);
         for secondary in set.others(old) {
