@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 
 use super::MongoStore;
 use super::abandoned::RunningWrite;
+use super::causal::CausalClient;
 use super::outcome::{classify, insert_outcomes, proven_invalid, stopped_by_validator, update_outcomes};
-use super::reads::{self, Query};
+use super::reads::Query;
 use super::remove;
 use super::setup::prefix;
 use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};
@@ -79,8 +80,9 @@ impl MongoStore {
         collection: &Collection<RawDocumentBuf>,
         query: Query,
     ) -> Result<Vec<RawDocumentBuf>> {
+        let client = self.client.clone();
         let collection = collection.clone();
-        self.read(async move { reads::find(&collection, query).await }).await
+        self.read(async move { client.find(&collection, query).await }).await
     }
 
     /// Writes changes to one collection in concurrent commands. Each change comes with the index of its outcome.
@@ -125,10 +127,15 @@ impl MongoStore {
     async fn send(&self, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
         let count = changes.len();
         let target = collection.clone();
+        let client = self.client.clone();
         let mongo = self.mongo.clone();
         let command = async move {
             let is_insert = matches!(changes.first(), Some(MongoWrite::Insert(_)));
-            if is_insert { insert(&target, changes).await } else { update(&mongo, &target, changes).await }
+            if is_insert {
+                insert(&client, &target, changes).await
+            } else {
+                update(&client, &mongo, &target, changes).await
+            }
         };
         let lost = |error| Sent { results: vec![WriteOutcome::Failed(error); count], returned: Vec::new() };
         self.run_write(prefix(collection), command).await.unwrap_or_else(lost)
@@ -145,6 +152,9 @@ impl MongoStore {
             let command = remove::command(collection.name(), filter.clone(), time_max);
             let mongo = self.mongo.clone();
             let ran = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await;
+            if let Ok(Ok(reply)) = &ran {
+                self.client.note_reply(reply);
+            }
             match ran.and_then(remove::outcome) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -212,9 +222,9 @@ impl Sent {
     }
 }
 
-async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
+async fn insert(client: &CausalClient, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
     let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted_document).collect();
-    match writes::insert(collection, &documents).await {
+    match writes::insert(client, collection, &documents).await {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())
         }
@@ -224,8 +234,13 @@ async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite
 
 /// Sends upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates. If it stops
 /// one again, the content of the document is invalid. Any other result means that the stored document has changed.
-async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let reply = match writes::update(mongo, collection.name(), &changes, UpdateMode::Upsert).await {
+async fn update(
+    client: &CausalClient,
+    mongo: &Database,
+    collection: &Collection<RawDocumentBuf>,
+    changes: Vec<MongoWrite>,
+) -> Sent {
+    let reply = match writes::update(client, mongo, collection.name(), &changes, UpdateMode::Upsert).await {
         Ok(reply) => reply,
         Err(error) => return Sent::whole(&error, changes),
     };
@@ -234,7 +249,7 @@ async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, chang
     let mut results = update_outcomes(Ok(reply), changes.len());
     if !stopped.is_empty() {
         let retried: Vec<MongoWrite> = stopped.iter().filter_map(|index| changes.get(*index).cloned()).collect();
-        let proof = writes::update(mongo, collection.name(), &retried, UpdateMode::Plain).await;
+        let proof = writes::update(client, mongo, collection.name(), &retried, UpdateMode::Plain).await;
         for (index, refusal) in proof.iter().flat_map(proven_invalid) {
             if let Some(result) = stopped.get(index).and_then(|index| results.get_mut(*index)) {
                 *result = WriteOutcome::Failed(refusal);

@@ -10,6 +10,7 @@ use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCrit
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::causal::CausalClient;
 use super::groups::PendingSensors;
 use super::settings::SealForms;
 use super::writes::durable;
@@ -86,7 +87,7 @@ impl MongoStore {
         let permits = CONCURRENT_COMMANDS_MAX as usize;
         Ok(Self {
             mongo,
-            client,
+            client: CausalClient::new(client),
             address: client_options,
             login,
             options,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use mongodb::{ClientSession, Collection};
+use mongodb::Collection;
 use parking_lot::Mutex;
 
-use super::reads::{Query, find_in_session, snapshot_session};
+use super::causal::SnapshotReads;
+use super::reads::Query;
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with_copies};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
@@ -41,7 +42,7 @@ impl MongoStore {
             let client = self.client.clone();
             let collection = Collections::new(&self.mongo, database).days;
             let query = query.clone();
-            async move { find_in_session(&mut snapshot_session(&client).await?, &collection, query).await }
+            async move { client.snapshot().find(&collection, query).await }
         })
         .await
     }
@@ -194,7 +195,7 @@ impl DayStore for MongoStore {
             let sensor = sensor.to_owned();
             let hours = hours.clone();
             async move {
-                let mut scan = PartsScan { session: snapshot_session(&client).await?, collection, projection };
+                let mut scan = PartsScan { reads: client.snapshot(), collection, projection };
                 scan.run(&sensor, hours, order, extent).await
             }
         })
@@ -319,8 +320,8 @@ struct ListedPart {
 }
 
 /// A scan of one sensor's parts from one snapshot.
-struct PartsScan {
-    session: ClientSession,
+struct PartsScan<'a> {
+    reads: SnapshotReads<'a>,
     collection: Collection<RawDocumentBuf>,
     projection: Projection,
 }
@@ -331,7 +332,7 @@ struct PartBatch {
     hours: Range<Hour>,
 }
 
-impl PartsScan {
+impl PartsScan<'_> {
     async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<ScanResult> {
         let mut pages = Vec::new();
         let mut bytes = 0;
@@ -341,7 +342,7 @@ impl PartsScan {
             let wanted = batch.hours.start.max(hours.start)..batch.hours.end.min(hours.end);
             let mut found: Vec<ScannedPage> = Vec::new();
             let query = Query::new(doc! { "_id": { "$in": batch.ids } }).project(scan_fields(&self.projection));
-            for part in find_in_session(&mut self.session, &self.collection, query).await? {
+            for part in self.reads.find(&self.collection, query).await? {
                 let part_pages = document::decode_day_scanned(&part, &wanted, &self.projection)?;
                 bytes += part.as_bytes().len().max(part_pages.iter().map(|page| page.bytes(0)).sum());
                 found.extend(part_pages);
@@ -375,7 +376,7 @@ impl PartsScan {
         let fields = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 };
         let query = Query::new(filter).sort(doc! { "start": 1 }).project(fields);
         let mut by_day: BTreeMap<i64, Vec<ListedPart>> = BTreeMap::new();
-        for part in find_in_session(&mut self.session, &self.collection, query).await? {
+        for part in self.reads.find(&self.collection, query).await? {
             let Some(day) = part_day(&part) else { continue };
             let id = part.get_str("_id").unwrap_or_default().to_owned();
             by_day.entry(day.0).or_default().push(ListedPart { part: document::decode_part(&part)?, id });

@@ -11,10 +11,11 @@ use std::ops::Bound;
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::ReadConcern;
-use mongodb::{Client, ClientSession, Collection, Database};
+use mongodb::{ClientSession, Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
+use super::causal::CausalClient;
 use super::outcome::{check_statements, classify, transaction_outcome};
 use super::reads::Query;
 use super::setup::{self, Collections, prefix};
@@ -162,8 +163,8 @@ struct GroupTransaction {
 }
 
 impl GroupTransaction {
-    async fn run(&self, client: &Client) -> Result<u64> {
-        let mut session = client.start_session().await.map_err(|e| classify(&e))?;
+    async fn run(&self, client: &CausalClient) -> Result<u64> {
+        let mut session = client.session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
         let changed = self.write_changes(&mut session).await;

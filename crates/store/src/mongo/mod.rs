@@ -5,6 +5,7 @@
 //! every command runs as a task, and its caller waits until a deadline.
 
 mod abandoned;
+mod causal;
 mod commands;
 mod connect;
 mod copies;
@@ -32,8 +33,8 @@ mod writes;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use mongodb::Database;
 use mongodb::options::ClientOptions;
-use mongodb::{Client, Database};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -41,6 +42,7 @@ pub use self::connect::MongoOptions;
 pub use self::space::CollectionSpace;
 
 use self::abandoned::AbandonedWrites;
+use self::causal::CausalClient;
 use self::groups::PendingSensors;
 use self::outcome::classify;
 use self::settings::SealForms;
@@ -59,7 +61,7 @@ const READ_BUCKETS_MAX: usize = 64;
 /// A store in a MongoDB replica set or sharded cluster.
 #[derive(Debug)]
 pub struct MongoStore {
-    client: Client,
+    client: CausalClient,
     mongo: Database,
     /// The parsed address, for diagnosis of single servers.
     address: ClientOptions,

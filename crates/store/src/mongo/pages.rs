@@ -160,8 +160,10 @@ impl PageStore for MongoStore {
         let batches = (0..sensors.len()).step_by(scan::SENSORS_MAX).map(|from| {
             let collection = collections.buckets.clone();
             let batch = from..from + scan::SENSORS_MAX;
-            let hours = hours.clone();
-            self.read(scan::first_pages(collection, indexes.clone(), batch, hours, projection.clone(), budget.clone()))
+            let client = self.client.clone();
+            let indexes = indexes.clone();
+            let projection = projection.clone();
+            self.read(scan::first_pages(client, collection, indexes, batch, hours.clone(), projection, budget.clone()))
         });
         let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
         let batches = futures_util::future::try_join_all(batches).await?;

@@ -1,10 +1,12 @@
 //! Reads documents into memory, limited by an extent.
 
 use bson::{Document, RawDocumentBuf, doc};
+use mongodb::Collection;
 use mongodb::action::Find;
-use mongodb::options::{FindOptions, ReadConcern};
-use mongodb::{Client, ClientSession, Collection};
+use mongodb::error::Error;
+use mongodb::options::FindOptions;
 
+use super::causal::CausalClient;
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::Result;
@@ -58,59 +60,27 @@ impl Query {
     }
 }
 
-/// Reads documents.
-pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
-    let (find, extent) = query.find(collection);
-    let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let mut documents = Vec::new();
-    let mut bytes = 0;
-    while bytes < extent.bytes && cursor.advance().await.map_err(|e| classify(&e))? {
-        bytes += cursor.current().as_bytes().len();
-        documents.push(cursor.current().to_owned());
-    }
-    Ok(documents)
-}
-
-/// Starts a session in which all queries read from one snapshot.
-pub async fn snapshot_session(client: &Client) -> Result<ClientSession> {
-    client.start_session().snapshot(true).await.map_err(|e| classify(&e))
-}
-
-/// As [`find`], from the snapshot of the session.
-pub async fn find_in_session(
-    session: &mut ClientSession,
-    collection: &Collection<RawDocumentBuf>,
-    query: Query,
-) -> Result<Vec<RawDocumentBuf>> {
-    let (find, extent) = query.find(collection);
-    // Set the read concern again, because the client's would override the session's.
-    let find = find.read_concern(ReadConcern::snapshot());
-    let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
-    let mut documents = Vec::new();
-    let mut bytes = 0;
-    while bytes < extent.bytes && cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
-        bytes += cursor.current().as_bytes().len();
-        documents.push(cursor.current().to_owned());
-    }
-    Ok(documents)
+/// Decodes a whole document.
+pub fn to_document(raw: &RawDocumentBuf) -> Result<Document> {
+    Document::try_from(&**raw).map_err(|e| classify(&Error::from(e)))
 }
 
 /// Reads one bucket's pages of both collections from one snapshot, in page order. Returns `None` if they exceed
 /// `bytes_max` bytes.
 pub async fn snapshot(
-    client: &Client,
+    client: &CausalClient,
     collections: &Collections,
     query: Query,
     bytes_max: usize,
 ) -> Result<Option<Vec<RawDocumentBuf>>> {
-    let mut session = snapshot_session(client).await?;
+    let mut reads = client.snapshot();
     let mut pages = Vec::new();
     let mut left = bytes_max;
     for collection in [&collections.buckets, &collections.overflow] {
         let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
         let query = query.clone().sort(doc! { "page": 1 }).limit(extent);
         let query = Query { per_reply: Some(PAGES_PER_REPLY_MAX), ..query };
-        let found = find_in_session(&mut session, collection, query).await?;
+        let found = reads.find(collection, query).await?;
         let bytes = found.iter().map(|page| page.as_bytes().len()).sum();
         let Some(remaining) = left.checked_sub(bytes) else { return Ok(None) };
         left = remaining;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::Collection;
 
+use super::causal::CausalClient;
 use super::outcome::classify;
 use super::reads::{self, Query};
 use super::setup::Collections;
@@ -59,6 +60,7 @@ fn without_readings() -> Document {
 /// Reads page 0 of the buckets of a batch of sensors, in any order. `sensors` has the index of each sensor in the request,
 /// and `batch` is a range of these indexes. Returns `None` if the pages exceed the budget.
 pub async fn first_pages(
+    client: CausalClient,
     collection: Collection<RawDocumentBuf>,
     sensors: Arc<HashMap<String, usize>>,
     batch: Range<usize>,
@@ -69,9 +71,10 @@ pub async fn first_pages(
     let keys: Vec<&String> = sensors.iter().filter(|(_, index)| batch.contains(index)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
     let (find, _) = Query::new(filter).project(scan_fields(&projection)).find(&collection);
-    let mut cursor = find.batch_size(10_000).await.map_err(|e| classify(&e))?;
+    let mut session = client.session().await.map_err(|e| classify(&e))?;
+    let mut cursor = find.batch_size(10_000).session(&mut session).await.map_err(|e| classify(&e))?;
     let mut found = Vec::new();
-    while cursor.advance().await.map_err(|e| classify(&e))? {
+    while cursor.advance(&mut session).await.map_err(|e| classify(&e))? {
         let page = cursor.current();
         let Some(sensor) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
         let scanned = document::decode_scanned(page, &projection)?;
@@ -80,6 +83,7 @@ pub async fn first_pages(
         }
         found.push(FoundPage { sensor: *sensor, page: scanned, has_overflow: has_overflow(page) });
     }
+    client.note(session.operation_time());
     Ok(Some(found))
 }
 
@@ -108,7 +112,8 @@ impl MongoStore {
         let query = Query::new(doc! { "sensor": sensor, "start": date(hour) }).project(projection);
         let client = self.client.clone();
         let collections = collections.clone();
-        let pages = self.read(async move { reads::snapshot(&client, &collections, query, usize::MAX).await }).await?;
+        let pages = async move { reads::snapshot(&client, &collections, query, usize::MAX).await };
+        let pages = self.read(pages).await?;
         Ok(pages.unwrap_or_default())
     }
 
@@ -147,7 +152,8 @@ impl MongoStore {
         let query = Query::new(filter).project(scan_fields(projection));
         let client = self.client.clone();
         let collections = collections.clone();
-        let pages = self.read(async move { reads::snapshot(&client, &collections, query, hour_bytes).await }).await?;
+        let pages = async move { reads::snapshot(&client, &collections, query, hour_bytes).await };
+        let pages = self.read(pages).await?;
         let pages = pages.ok_or(StorageError::HourTooLarge { limit: hour_bytes, hour })?;
         pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
     }

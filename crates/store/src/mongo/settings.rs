@@ -7,11 +7,11 @@ use mongodb::{Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
+use super::causal::CausalClient;
 use super::outcome::{classify, is_duplicate_key};
 use super::writes::durable;
 use crate::bucket::store::{DatabaseStore, WriteOutcome};
-use crate::bucket::{DatabaseSettings, Result, SealForm};
-use crate::document::decode_settings;
+use crate::bucket::{DatabaseSettings, SealForm};
 
 pub fn collection(mongo: &Database) -> Collection<Document> {
     mongo.collection("settings")
@@ -52,37 +52,39 @@ impl MongoStore {
     }
 }
 
-/// Reads the settings of all databases.
-pub async fn read(collection: &Collection<Document>) -> Result<Vec<(String, DatabaseSettings)>> {
-    let mut cursor = collection.find(doc! {}).await.map_err(|error| classify(&error))?;
-    let mut found = Vec::new();
-    while cursor.advance().await.map_err(|error| classify(&error))? {
-        let document = cursor.deserialize_current().map_err(|error| classify(&error))?;
-        found.push(decode_settings(&document)?);
-    }
-    Ok(found)
-}
-
 /// Replaces a whole document by compare-and-set, or removes it if `document` is `None`. `held` is the expected rev, or 0 if
 /// none is stored.
 pub async fn write_whole(
+    client: &CausalClient,
     collection: &Collection<Document>,
     id: &str,
     held: u64,
     document: Option<Document>,
 ) -> WriteOutcome {
     let filter = doc! { "_id": id, "rev": i64::try_from(held).unwrap_or(i64::MAX) };
+    let mut session = match client.session().await {
+        Ok(session) => session,
+        Err(error) => return WriteOutcome::Failed(classify(&error)),
+    };
     let written = match (held, document) {
-        (0, None) => collection.count_documents(doc! { "_id": id }).await.map(|count| count == 0),
-        (0, Some(document)) => collection.insert_one(document).write_concern(durable()).await.map(|_| true),
+        (0, None) => {
+            let count = collection.count_documents(doc! { "_id": id }).session(&mut session).await;
+            count.map(|count| count == 0)
+        }
+        (0, Some(document)) => {
+            let insert = collection.insert_one(document).write_concern(durable());
+            insert.session(&mut session).await.map(|_| true)
+        }
         (_, None) => {
-            collection.delete_one(filter).write_concern(durable()).await.map(|deleted| deleted.deleted_count == 1)
+            let delete = collection.delete_one(filter).write_concern(durable());
+            delete.session(&mut session).await.map(|deleted| deleted.deleted_count == 1)
         }
         (_, Some(document)) => {
-            let replaced = collection.replace_one(filter, document).write_concern(durable()).await;
-            replaced.map(|replaced| replaced.matched_count == 1)
+            let replace = collection.replace_one(filter, document).write_concern(durable());
+            replace.session(&mut session).await.map(|replaced| replaced.matched_count == 1)
         }
     };
+    client.note(session.operation_time());
     match written {
         Ok(true) => WriteOutcome::Applied,
         Ok(false) => WriteOutcome::Conflict,

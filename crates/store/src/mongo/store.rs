@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bson::{Document, doc};
 
 use super::outcome::classify;
-use super::reads::Query;
+use super::reads::{Query, to_document};
 use super::setup::Collections;
 use super::{MongoStore, remove, settings, setup, space};
 use crate::bucket::registry::MemberRegistry;
@@ -69,8 +69,9 @@ impl DatabaseStore for MongoStore {
     }
 
     async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>> {
-        let collection = settings::collection(&self.mongo);
-        let rows = self.read(async move { settings::read(&collection).await }).await?;
+        let found = self.find(&settings::collection(&self.mongo).clone_with_type(), Query::new(doc! {})).await?;
+        let decode = |row| document::decode_settings(&to_document(row)?);
+        let rows = found.iter().map(decode).collect::<Result<Vec<_>>>()?;
         self.seal_forms.note(&rows);
         Ok(rows)
     }
@@ -79,7 +80,8 @@ impl DatabaseStore for MongoStore {
         let collection = settings::collection(&self.mongo);
         let document = settings.map(|settings| document::settings_document(database, settings));
         let id = database.to_owned();
-        let write = async move { settings::write_whole(&collection, &id, held, document).await };
+        let client = self.client.clone();
+        let write = async move { settings::write_whole(&client, &collection, &id, held, document).await };
         let written = self.run(&self.checks, write).await.unwrap_or_else(WriteOutcome::Failed);
         self.seal_forms.forget();
         written
@@ -89,10 +91,9 @@ impl DatabaseStore for MongoStore {
 #[async_trait]
 impl Coordination for MongoStore {
     async fn read_registry(&self) -> Result<MemberRegistry> {
-        let collection = self.mongo.collection::<Document>(REGISTRY);
-        let find = async move { collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e)) };
-        match self.read(find).await? {
-            Some(found) => document::decode_registry(&found),
+        let found = self.find(&self.mongo.collection(REGISTRY), Query::new(doc! { "_id": REGISTRY })).await?;
+        match found.first() {
+            Some(found) => document::decode_registry(&to_document(found)?),
             None => Ok(MemberRegistry::default()),
         }
     }
@@ -101,7 +102,8 @@ impl Coordination for MongoStore {
         let collection = self.mongo.collection::<Document>(REGISTRY);
         let held = registry.rev;
         let document = document::registry_document(registry);
-        let write = async move { settings::write_whole(&collection, REGISTRY, held, Some(document)).await };
+        let client = self.client.clone();
+        let write = async move { settings::write_whole(&client, &collection, REGISTRY, held, Some(document)).await };
         self.run(&self.checks, write).await.unwrap_or_else(WriteOutcome::Failed)
     }
 
@@ -141,6 +143,6 @@ impl Coordination for MongoStore {
     }
 
     async fn close(&self) {
-        self.client.clone().shutdown().immediate(true).await;
+        self.client.shut_down().await;
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bson::{RawDocumentBuf, doc};
-use mongodb::{ClientSession, Collection};
+use mongodb::Collection;
 
 use super::MongoStore;
+use super::causal::SnapshotReads;
 use super::outcome::classify;
-use super::reads::{Query, find_in_session, snapshot_session};
+use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::Result;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, WalkStep};
@@ -34,9 +35,9 @@ impl WalkStore for MongoStore {
         let mut bytes = STEP_BYTES;
         self.read(async move {
             loop {
-                let mut session = snapshot_session(&client).await?;
-                let first = walk_collection(&mut session, &collections.buckets, &start, pages, bytes).await?;
-                let overflow = walk_collection(&mut session, &collections.overflow, &start, pages, bytes).await?;
+                let mut reads = client.snapshot();
+                let first = walk_collection(&mut reads, &collections.buckets, &start, pages, bytes).await?;
+                let overflow = walk_collection(&mut reads, &collections.overflow, &start, pages, bytes).await?;
                 let walked = whole_buckets(first, overflow);
                 if walked.next.is_none() || !walked.found.is_empty() {
                     return Ok(walked);
@@ -116,7 +117,7 @@ struct CollectionWalk {
 }
 
 async fn walk_collection(
-    session: &mut ClientSession,
+    reads: &mut SnapshotReads<'_>,
     collection: &Collection<RawDocumentBuf>,
     start: &str,
     pages: usize,
@@ -125,7 +126,7 @@ async fn walk_collection(
     // Read one document more, which shows whether the step is the last.
     let extent = Extent { pages: pages.saturating_add(1), bytes, ..Extent::ALL };
     let query = Query::new(doc! { "_id": { "$gte": start } }).sort(doc! { "_id": 1 }).limit(extent);
-    let found = find_in_session(session, collection, query).await?;
+    let found = reads.find(collection, query).await?;
     let read: usize = found.iter().map(|document| document.as_bytes().len()).sum();
     let is_cut = found.len() > pages || read >= bytes;
     let with_id = |document: RawDocumentBuf| (document.get_str("_id").unwrap_or_default().to_owned(), document);

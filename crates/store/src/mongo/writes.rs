@@ -4,8 +4,9 @@
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, WriteConcern};
-use mongodb::{Client, ClientSession, Collection, Database};
+use mongodb::{ClientSession, Collection, Database};
 
+use super::causal::CausalClient;
 use super::copies::NewCopies;
 use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
 use super::setup::Collections;
@@ -136,18 +137,29 @@ pub fn durable() -> WriteConcern {
 }
 
 /// Sends one unordered insert.
-pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDocumentBuf]) -> Result<(), Error> {
-    collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
+pub async fn insert(
+    client: &CausalClient,
+    collection: &Collection<RawDocumentBuf>,
+    documents: &[RawDocumentBuf],
+) -> Result<(), Error> {
+    let mut session = client.session().await?;
+    let insert = collection.insert_many(documents).ordered(false).write_concern(durable());
+    let inserted = insert.session(&mut session).await.map(drop);
+    client.note(session.operation_time());
+    inserted
 }
 
 /// Sends one unordered `update` command.
 pub async fn update(
+    client: &CausalClient,
     mongo: &Database,
     collection: &str,
     changes: &[MongoWrite],
     mode: UpdateMode,
 ) -> Result<Document, Error> {
-    mongo.run_raw_command(update_command(collection, changes, mode)?).await
+    let reply = mongo.run_raw_command(update_command(collection, changes, mode)?).await?;
+    client.note_reply(&reply);
+    Ok(reply)
 }
 
 /// The mode of a compare-and-set, which decides on the report of a mismatch.
@@ -222,13 +234,20 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[M
 pub type TransactionWrites = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
 /// Writes all changes in one transaction.
-pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<WriteOutcome, Error> {
-    let mut session = client.start_session().await?;
+pub async fn transact(
+    client: &CausalClient,
+    mongo: &Database,
+    changes: TransactionWrites,
+) -> Result<WriteOutcome, Error> {
+    let mut session = client.session().await?;
     session.start_transaction().write_concern(durable()).await?;
     let written = all_changes(&mut session, mongo, changes).await;
     match written {
         Ok(WriteOutcome::Applied) => match session.commit_transaction().await {
-            Ok(()) => Ok(WriteOutcome::Applied),
+            Ok(()) => {
+                client.note(session.operation_time());
+                Ok(WriteOutcome::Applied)
+            }
             Err(error) => Ok(transaction_outcome(&error)),
         },
         other => {
