@@ -11,9 +11,8 @@ use tokio::task::JoinHandle;
 
 use super::MongoStore;
 use super::abandoned::RunningWrite;
-use super::causal::CausalClient;
 use super::outcome::{classify, insert_outcomes, proven_invalid, stopped_by_validator, update_outcomes};
-use super::reads::Query;
+use super::reads::{CausalClient, Query};
 use super::remove;
 use super::setup::prefix;
 use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};

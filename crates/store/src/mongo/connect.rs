@@ -10,8 +10,8 @@ use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCrit
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::causal::CausalClient;
 use super::groups::PendingSensors;
+use super::reads::CausalClient;
 use super::settings::SealForms;
 use super::writes::durable;
 use super::{MongoStore, messages};

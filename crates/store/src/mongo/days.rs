@@ -9,8 +9,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 use parking_lot::Mutex;
 
-use super::causal::SnapshotReads;
-use super::reads::Query;
+use super::reads::{Query, SnapshotReads};
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with_copies};
 use super::{MongoStore, READ_BUCKETS_MAX, date};

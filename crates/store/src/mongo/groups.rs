@@ -15,9 +15,8 @@ use mongodb::{ClientSession, Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
-use super::causal::CausalClient;
 use super::outcome::{check_statements, classify, transaction_outcome};
-use super::reads::Query;
+use super::reads::{CausalClient, Query};
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES_MAX, durable};
 use crate::bucket::store::{Extent, WriteOutcome};

@@ -5,7 +5,6 @@
 //! every command runs as a task, and its caller waits until a deadline.
 
 mod abandoned;
-mod causal;
 mod commands;
 mod connect;
 mod copies;
@@ -42,9 +41,9 @@ pub use self::connect::MongoOptions;
 pub use self::space::CollectionSpace;
 
 use self::abandoned::AbandonedWrites;
-use self::causal::CausalClient;
 use self::groups::PendingSensors;
 use self::outcome::classify;
+use self::reads::CausalClient;
 use self::settings::SealForms;
 use self::setup::Collections;
 use crate::bucket::Result;

@@ -1,12 +1,18 @@
 //! Reads documents into memory, limited by an extent.
+//!
+//! Reads see every operation that the server has answered. After a failover, the snapshot that a majority of the members
+//! is known to have may be older than a write that the old primary acknowledged. A read that names the time of that write
+//! waits until the new primary's snapshot includes it.
 
-use bson::{Document, RawDocumentBuf, doc};
-use mongodb::Collection;
+use std::sync::Arc;
+
+use bson::{Document, RawDocumentBuf, Timestamp, doc};
 use mongodb::action::Find;
 use mongodb::error::Error;
-use mongodb::options::FindOptions;
+use mongodb::options::{FindOptions, ReadConcern};
+use mongodb::{Client, ClientSession, Collection};
+use parking_lot::Mutex;
 
-use super::causal::CausalClient;
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::Result;
@@ -58,6 +64,106 @@ impl Query {
             .build();
         (collection.find(filter).with_options(options), extent)
     }
+}
+
+/// A client that knows the cluster time of the latest operation that the server has answered.
+#[derive(Debug, Clone)]
+pub struct CausalClient {
+    client: Client,
+    last: Arc<Mutex<Option<Timestamp>>>,
+}
+
+impl CausalClient {
+    pub fn new(client: Client) -> Self {
+        Self { client, last: Arc::default() }
+    }
+
+    /// Notes the time of an answered operation.
+    pub fn note(&self, time: Option<Timestamp>) {
+        let mut last = self.last.lock();
+        *last = (*last).max(time);
+    }
+
+    /// Notes the time in the reply to a command.
+    pub fn note_reply(&self, reply: &Document) {
+        self.note(reply.get_timestamp("operationTime").ok());
+    }
+
+    /// Starts a session whose reads see every operation noted so far.
+    pub async fn session(&self) -> std::result::Result<ClientSession, Error> {
+        let mut session = self.client.start_session().causal_consistency(true).await?;
+        let last = *self.last.lock();
+        if let Some(time) = last {
+            session.advance_operation_time(time);
+        }
+        Ok(session)
+    }
+
+    /// Reads documents that a majority has, limited by the query's extent.
+    pub async fn find(&self, collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
+        let mut session = self.session().await.map_err(|e| classify(&e))?;
+        let found = find_in_session(&mut session, collection, query, ReadConcern::majority()).await;
+        self.note(session.operation_time());
+        found
+    }
+
+    /// Starts reads from one snapshot.
+    pub fn snapshot(&self) -> SnapshotReads<'_> {
+        SnapshotReads { client: self, session: None }
+    }
+
+    pub async fn shut_down(&self) {
+        self.client.clone().shutdown().immediate(true).await;
+    }
+}
+
+/// Reads from one snapshot, which includes every operation noted before the first read.
+pub struct SnapshotReads<'a> {
+    client: &'a CausalClient,
+    /// `None` before the first read.
+    session: Option<ClientSession>,
+}
+
+impl SnapshotReads<'_> {
+    /// Reads documents, limited by the query's extent.
+    pub async fn find(&mut self, collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
+        if let Some(session) = &mut self.session {
+            return find_in_session(session, collection, query, ReadConcern::snapshot()).await;
+        }
+        // The server chooses the snapshot in the first read.
+        loop {
+            let required = *self.client.last.lock();
+            let session = self.client.client.start_session().snapshot(true).await;
+            let mut session = session.map_err(|e| classify(&e))?;
+            let found = find_in_session(&mut session, collection, query.clone(), ReadConcern::snapshot()).await?;
+            if session.snapshot_time() >= required {
+                self.client.note(session.snapshot_time());
+                self.session = Some(session);
+                return Ok(found);
+            }
+            // Only a majority read can wait for a time. Later snapshots are not older than it.
+            let one = Query::new(doc! {}).project(doc! { "_id": 1 }).limit(Extent::pages(1));
+            self.client.find(collection, one).await?;
+        }
+    }
+}
+
+async fn find_in_session(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    query: Query,
+    concern: ReadConcern,
+) -> Result<Vec<RawDocumentBuf>> {
+    let (find, extent) = query.find(collection);
+    // Set the read concern, because the client's would override that of a snapshot session.
+    let mut cursor = find.read_concern(concern).session(&mut *session).await.map_err(|e| classify(&e))?;
+    let mut documents = Vec::new();
+    let mut bytes = 0;
+    while bytes < extent.bytes && cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
+        bytes += cursor.current().as_bytes().len();
+        documents.push(cursor.current().to_owned());
+    }
+    Ok(documents)
 }
 
 /// Decodes a whole document.

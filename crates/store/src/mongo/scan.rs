@@ -8,9 +8,8 @@ use std::sync::Arc;
 use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::Collection;
 
-use super::causal::CausalClient;
 use super::outcome::classify;
-use super::reads::{self, Query};
+use super::reads::{self, CausalClient, Query};
 use super::setup::Collections;
 use super::{MongoStore, date};
 use crate::bucket::store::{BucketId, Extent, Order, Projection, ScanResult, ScannedPage};

@@ -7,8 +7,8 @@ use mongodb::{Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
-use super::causal::CausalClient;
 use super::outcome::{classify, is_duplicate_key};
+use super::reads::CausalClient;
 use super::writes::durable;
 use crate::bucket::store::{DatabaseStore, WriteOutcome};
 use crate::bucket::{DatabaseSettings, SealForm};

@@ -8,9 +8,8 @@ use bson::{RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::MongoStore;
-use super::causal::SnapshotReads;
 use super::outcome::classify;
-use super::reads::Query;
+use super::reads::{Query, SnapshotReads};
 use super::setup::Collections;
 use crate::bucket::Result;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, WalkStep};

@@ -6,9 +6,9 @@ use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{ClientSession, Collection, Database};
 
-use super::causal::CausalClient;
 use super::copies::NewCopies;
 use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
+use super::reads::CausalClient;
 use super::setup::Collections;
 use crate::bucket::WriteKind;
 use crate::bucket::store::{PageWrite, WriteOutcome};
