@@ -68,8 +68,7 @@ async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<(), JobEr
     Ok(())
 }
 
-/// Returns the name, the bytes and the free bytes of each collection.
-/// Measures all collections and reports the totals.
+/// Measures all collections and reports the totals. Returns the space of each collection.
 async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<CollectionSpace>, JobError> {
     let spaces = store.collection_spaces().await?;
     let bytes = spaces.iter().map(|space| space.bytes).sum();

@@ -134,7 +134,7 @@ impl MemberRegistry {
         let mut log = self.log(opening)?;
         let mut through = log.watermark;
         let mut taken_through = Stamp::MAX;
-        // Each opening may have been takeover over by a later one, which stored only the records that it took over.
+        // Each opening may have been taken over by a later one, which stored only the records that it took over.
         for _ in 0..self.logs.len() {
             let Some(takeover) = log.takeover else { break };
             let Some(next) = self.log(takeover.successor) else { break };
