@@ -71,7 +71,7 @@ stages() {
             rest = total = cost["PROGRAM TOTALS"] - cost["quanta::Calibration::calibrate"]
             printf "%s: %.0f instructions per reading\n", name, total
             stage("parse", "<hourglass_wire::line_protocol::Lines as hourglass_wire::point::Points>::next")
-            stage("validate", "hourglass::ingest::admission::validate::Validator::point")
+            stage("validate", "hourglass::ingest::admission::validate::Validator::validate")
             stage("encode the record", "hourglass::buffer::record::encode")
             stage("compress, checksum", "hourglass_wal::format::EncodedPayload::new")
             stage("memtable", "hourglass::buffer::memtable::MemtableBuckets::add")
