@@ -93,7 +93,7 @@ pub enum DeadLettersCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum WalCommand {
-    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if the log is empty afterwards, 75
+    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if the WAL is empty afterwards, 75
     /// if records are left, 1 if the command failed.
     Flush {
         /// Stop after this time: 90s, 10m. Without it, the command waits for the store forever.

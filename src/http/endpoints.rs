@@ -238,9 +238,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], BODY_READ, ASKED], route renames::put;
     DELETE "/api/v1/renames", Token, "delete a rename", "db dry_run kind from-rename tag measurement-rename", &[],
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], ASKED], route renames::delete;
-    GET "/api/v1/overview", Metrics, "get an overview for operators: rates, acks, store, log, memory, disk, backup", "", &[],
+    GET "/api/v1/overview", Metrics, "get an overview for operators: rates, acks, store, WAL, memory, disk, backup", "", &[],
         &[&[(200, "The overview.", &[json("Anything")])]], route overview::overview;
-    GET "/api/v1/status", Metrics, "get the lag of the store behind the log: readings, seconds, bytes", "", &[],
+    GET "/api/v1/status", Metrics, "get the lag of the store behind the WAL: readings, seconds, bytes", "", &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], route status::status;
     POST "/write", Token, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
         &[KEPT, WRITTEN, BODY_READ], write Dialect::V1;
@@ -254,7 +254,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, BODY_READ], route query::query;
     GET "/ping", Public, "answer 204, or the version with ?verbose=true", "verbose", &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], route status::ping;
-    GET "/health", Public, "check health: acks, log, store and databases", "", &[], &[HEALTHY],
+    GET "/health", Public, "check health: acks, WAL, store and databases", "", &[], &[HEALTHY],
         route status::health;
     GET "/ready", Public, "answer 200 while writes are acked, 503 otherwise", "", &[],
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], route status::ready;

@@ -25,7 +25,7 @@ pub enum IngestError {
         key: &'static str,
     },
     /// Another request with this key is still being written.
-    #[error("a write with this Idempotency-Key is in progress: send it again")]
+    #[error("a write with this Idempotency-Key is in progress: send the same request again")]
     KeyInFlight,
     /// The key was used for a request with another body, whose readings this one must not overwrite.
     #[error(
@@ -36,10 +36,12 @@ pub enum IngestError {
     #[error("cannot write the Idempotency-Key to disk, so the write is refused: {error}")]
     KeyUnwritten { error: String },
     /// Other writes repeatedly took the times that were chosen for the undated readings.
-    #[error("concurrent writes of the same sensors took the times of the undated readings: send it again")]
+    #[error(
+        "concurrent writes of the same sensors took the times of the undated readings: send the same request again"
+    )]
     TimesTaken,
     /// The body of a dry run has too many lines.
-    #[error("a dry run accepts at most {limit} lines, and the body has more: send fewer")]
+    #[error("the body exceeds the limit of {limit} lines for a dry run: send fewer")]
     LinesToExplain {
         /// In lines.
         limit: usize,
@@ -101,7 +103,7 @@ pub enum IngestError {
     #[error(transparent)]
     Rename(#[from] RenameRefusal),
     /// The limit on databases (`limits.databases`) is reached.
-    #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
+    #[error("a new database {name:?} exceeds the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },
     /// The sender's quota of databases is used up. A retry does not help.
     #[error(

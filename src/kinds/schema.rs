@@ -56,7 +56,7 @@ enum AnyValue<'a> {
 /// A violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The name of the value, with dots between levels. Empty for the whole.
+    /// The name of the value, with dots between levels. Empty for the outermost value.
     pub name: String,
     /// The value and the violated rule, such as `is 61, above the maximum 60`.
     pub description: String,
@@ -64,7 +64,7 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.name.is_empty() { "the whole" } else { &self.name }, self.description)
+        write!(f, "{} {}", if self.name.is_empty() { "the value" } else { &self.name }, self.description)
     }
 }
 

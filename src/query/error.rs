@@ -29,7 +29,7 @@ pub enum QueryError {
         "the queries of this token need more than {limit} bytes of memory at present (3/4 of query.bytes): try again later"
     )]
     TokenFull { limit: usize },
-    #[error("the query selects {count} sensors, more than {limit}: select fewer by measurement or tags")]
+    #[error("sensors of the query: {count} exceeds the limit of {limit}: select fewer by measurement or tags")]
     TooManySensors { count: usize, limit: usize },
     #[error("a statement has more than {COLUMNS_MAX} columns: name only the columns you need")]
     TooManyColumns,

@@ -184,7 +184,7 @@ impl Expire {
         faults::halt_at("expiring").await;
         let Retention { member, store, .. } = &*self.retention;
         if !store.raw().has_other_writers() && !self.are_earlier_logged().await {
-            tracing::debug!(%database, "readings cannot expire before earlier requests are in the log; it is tried again");
+            tracing::debug!(%database, "readings cannot expire before earlier requests are in the WAL; it is tried again");
             return Ok(ExpiryOutcome::Retry);
         }
         // Other instances refuse readings by their own clocks, and learn of this expiry with their next refresh.

@@ -11,7 +11,7 @@ pub struct ParseError(pub(super) String);
 impl ParseError {
     /// An exceeded limit. InfluxDB does not have these limits, which prevent stack overflows by recursion.
     pub(super) fn limit(what: &str, limit: usize) -> Self {
-        Self(format!("{what} of the query is over the limit of {limit}"))
+        Self(format!("{what} of the query exceeds the limit of {limit}"))
     }
 }
 

@@ -10,7 +10,7 @@ use super::Sequence;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AppendError {
     /// The record is larger than a segment.
-    #[error("a record of {bytes} bytes is over the limit of {limit} (wal.segment_bytes): send less at once")]
+    #[error("a record of {bytes} bytes exceeds the limit of {limit} (wal.segment_bytes): send less at once")]
     TooLarge {
         /// The size of the payload in bytes.
         bytes: u64,

@@ -181,7 +181,7 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
 fn failing_check(failing: &FailingDatabase) -> serde_json::Value {
     let FailingDatabase { name, cause, since, unflushed_bytes, wal_bytes, .. } = failing;
     let waits = format!(
-        "{unflushed_bytes} bytes have waited for {:.0} s and pin {wal_bytes} bytes of the log",
+        "{unflushed_bytes} bytes have waited for {:.0} s and pin {wal_bytes} bytes of the WAL",
         age(Some(*since))
     );
     json!({ "name": format!("database {name}"), "status": "fail", "message": format!("{cause}; {waits}") })

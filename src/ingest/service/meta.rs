@@ -86,7 +86,7 @@ pub enum MetaRefusal {
     TooDeep { sensor: String },
     #[error("no room for the new sensor {sensor}: {limit} is reached")]
     NoRoom { sensor: String, limit: String },
-    #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
+    #[error("the metadata of {sensor} violates the kind {}: {}", fault.kind, fault.fault)]
     Unlike { sensor: String, fault: KindFault },
     #[error("{caller} may not change the metadata of {sensor}: its stored or its shown name has another tag {tag:?}")]
     Pinned { sensor: String, caller: String, tag: String },

@@ -122,7 +122,7 @@ impl Ingest {
         let Some(cause) = self.submitter.wal.stats().unwritable else {
             return self.member.check().err().map(|error| error.to_string());
         };
-        Some(format!("the log in {} takes no writes: {cause}", self.options.wal_dir().display()))
+        Some(format!("the WAL in {} is not writable: {cause}", self.options.wal_dir().display()))
     }
 
     /// Returns an empty reservation of bytes in flight.

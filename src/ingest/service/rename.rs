@@ -18,7 +18,7 @@ const BATCH_NAMES_MAX: usize = 64;
 pub enum RenameRefusal {
     #[error("{0}")]
     Invalid(#[from] InvalidRename),
-    #[error("the new name has {bytes} bytes, more than {limit} (limits.name_bytes): choose a shorter one")]
+    #[error("bytes of the new name: {bytes} exceeds the limit of {limit} (limits.name_bytes): choose a shorter one")]
     Long { bytes: usize, limit: usize },
     #[error("{name} would name two stored sensors, {one} and {other}: rename one of them by its key first")]
     Conflict { name: String, one: String, other: String },

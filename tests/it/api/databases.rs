@@ -81,7 +81,7 @@ fn the_database_limit_is_named_when_it_is_reached() {
     client("one").keep("m v=1 1");
     let created = http::post(&server.url("/query?q=CREATE%20DATABASE%20two"), "", &[]).expect(200).json();
     assert_eq!(created, json!({"results": [{"statement_id": 0}]}));
-    let message = "a new database \"three\" is over the limit of 2 (limits.databases)";
+    let message = "a new database \"three\" exceeds the limit of 2 (limits.databases)";
     assert_eq!(client("three").write("m v=1 1").expect(400).json(), json!({"error": message}));
     assert_eq!(
         client("three").write_json(r#"{"value":1}"#).expect(400).json(),

@@ -25,10 +25,10 @@ fn every_limit_on_a_reading_is_enforced_and_named() {
     let long = "n".repeat(17);
     let filler = "x".repeat(128);
     let cases = [
-        (format!("m s=\"{filler}\""), "is over the limit of 128 (limits.line_bytes)"),
-        ("m,a=1,b=2,c=3 v=1".to_owned(), "tags: 3 is over the limit of 2 (limits.tags)"),
-        ("m a=1,b=2,c=3,d=4".to_owned(), "fields: 4 is over the limit of 3 (limits.fields)"),
-        (format!("m {long}=1"), "bytes of a field key: 17 is over the limit of 16 (limits.name_bytes)"),
+        (format!("m s=\"{filler}\""), "exceeds the limit of 128 (limits.line_bytes)"),
+        ("m,a=1,b=2,c=3 v=1".to_owned(), "tags: 3 exceeds the limit of 2 (limits.tags)"),
+        ("m a=1,b=2,c=3,d=4".to_owned(), "fields: 4 exceeds the limit of 3 (limits.fields)"),
+        (format!("m {long}=1"), "bytes of a field key: 17 exceeds the limit of 16 (limits.name_bytes)"),
     ];
     for (line, reason) in &cases {
         let answer = client.write(line).expect(400).json();
@@ -67,7 +67,7 @@ fn the_sensor_limit_refuses_only_new_sensors() {
     let client = Client { server: &server, database: "d" };
     let line = |number: usize, time: usize| format!("climate,s={number} v=1 {time}\n");
     client.keep(&(0..5).map(|number| line(number, 1)).collect::<String>());
-    let reason = "a new sensor of measurement \"climate\" is over the limit of 5 sensors (limits.sensors)";
+    let reason = "a new sensor of measurement \"climate\" exceeds the limit of 5 sensors (limits.sensors)";
     let answer = client.write(&(0..7).map(|number| line(number, 2)).collect::<String>()).expect(400).json();
     let text = text_at(&answer, "error");
     assert!(text.starts_with("partial write: ") && text.ends_with(" dropped=2"), "{text}");

@@ -6,7 +6,7 @@ use super::{answer, parsed, select, utc};
 
 #[test]
 fn nesting_is_limited() {
-    let error = format!("400 the depth of nesting of the query is over the limit of {MAX_NESTING}");
+    let error = format!("400 the depth of nesting of the query exceeds the limit of {MAX_NESTING}");
     for (open, close) in [("(", ")"), ("abs(", ")"), ("-(", ")")] {
         for times in [MAX_NESTING, 100_000] {
             let text = format!("select {}v{} from m", open.repeat(times), close.repeat(times));
@@ -24,7 +24,7 @@ fn nesting_is_limited() {
 fn operators_in_a_row_are_limited() {
     let within = format!("select v from m where a = 0{}", " or a = 1".repeat(MAX_HEIGHT - 3));
     assert!(answer(&within).starts_with("ok"), "{}", answer(&within));
-    let error = format!("400 the number of operators in one expression of the query is over the limit of {MAX_HEIGHT}");
+    let error = format!("400 the number of operators in one expression of the query exceeds the limit of {MAX_HEIGHT}");
     assert_eq!(answer(&format!("select v from m where a = 0{}", " or a = 1".repeat(MAX_HEIGHT))), error);
     assert_eq!(answer(&format!("select v{} from m", " + v".repeat(100_000))), error);
 }
@@ -32,7 +32,7 @@ fn operators_in_a_row_are_limited() {
 #[test]
 fn the_length_is_limited() {
     let text = format!("select v from m{}", " ".repeat(MAX_QUERY_BYTES));
-    let error = format!("400 the length in bytes of the query is over the limit of {MAX_QUERY_BYTES}");
+    let error = format!("400 the length in bytes of the query exceeds the limit of {MAX_QUERY_BYTES}");
     assert_eq!(answer(&text), error);
 }
 

@@ -102,7 +102,7 @@ pub enum Reason {
     #[error("a name may not end in a backslash")]
     TrailingBackslash,
     /// A limit is exceeded.
-    #[error("{what}: {found} is over the limit of {limit} ({key})")]
+    #[error("{what}: {found} exceeds the limit of {limit} ({key})")]
     Limit {
         /// The item that exceeds the limit, e.g. `tags`.
         what: &'static str,
@@ -142,7 +142,7 @@ pub enum Reason {
         limit: usize,
     },
     /// A new sensor beyond a limit or quota.
-    #[error("a new sensor of measurement {measurement:?} is over {bound}{}", widest_text(widest_tag.as_deref()))]
+    #[error("a new sensor of measurement {measurement:?} exceeds {bound}{}", widest_text(widest_tag.as_deref()))]
     TooManySensors {
         /// The measurement of the new sensor.
         measurement: String,
