@@ -37,7 +37,7 @@ use crate::upkeep;
 use self::banner::Ready;
 
 use self::listeners::Listeners;
-use self::open::{NeverServed, clock_bounds, group_rules, open_store, open_wal};
+use self::open::{UnusableNewStore, clock_bounds, group_rules, open_store, open_wal};
 use self::stop::{RunEnd, shut_down};
 
 /// Exit status of a first start whose configured store cannot be used (`EX_UNAVAILABLE` of sysexits.h).
@@ -98,7 +98,7 @@ pub fn check_exit_code(is_good: anyhow::Result<bool>) -> ExitCode {
 #[must_use]
 pub fn report_error(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
-    if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
+    if error.is::<UnusableNewStore>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
 
 async fn serve(

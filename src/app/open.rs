@@ -34,7 +34,7 @@ pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn S
             anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
         }
         Health::StoreUnusable { cause, detail } if !has_served(settings) => {
-            return Err(NeverServed { cause: *cause, detail: detail.clone() }.into());
+            return Err(UnusableNewStore { cause: *cause, detail: detail.clone() }.into());
         }
         Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
         Health::StoreAway(reason) => {
@@ -76,7 +76,7 @@ fn has_served(settings: &Settings) -> bool {
 /// An unusable store at the first start with a data folder.
 #[derive(Debug, thiserror::Error)]
 #[error("store: {cause} ({detail}): {}; nothing was started, because this data folder was never in use", cause.advice())]
-pub(crate) struct NeverServed {
+pub(crate) struct UnusableNewStore {
     cause: Unusable,
     detail: String,
 }

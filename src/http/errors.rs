@@ -12,7 +12,7 @@ use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, RejectionSummary};
 use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
-use crate::query::{Passing, QueryError};
+use crate::query::{QueryError, Transient};
 use crate::reading::Rejection;
 
 /// Seconds in `Retry-After` of a 503.
@@ -95,11 +95,11 @@ fn denial(denied: Denied) -> &'static str {
     }
 }
 
-impl Passing for ApiError {
-    fn is_passing(&self) -> bool {
+impl Transient for ApiError {
+    fn is_transient(&self) -> bool {
         match self {
-            Self::Query(error) => error.is_passing(),
-            Self::Ingest(error) => matches!(error, IngestError::Behind(_)),
+            Self::Query(error) => error.is_transient(),
+            Self::Ingest(error) => matches!(error, IngestError::ReplayPending(_)),
             _ => false,
         }
     }
@@ -211,7 +211,7 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         // Not 429, because clients would retry.
         IngestError::DatabaseQuota { .. } => return (StatusCode::FORBIDDEN, "database_quota"),
         IngestError::TooManyDatabases { .. } => return (StatusCode::BAD_REQUEST, "too_many_databases"),
-        IngestError::CutsExpired(_) => return (StatusCode::BAD_REQUEST, "expired_hours"),
+        IngestError::ExpiredHourSplit(_) => return (StatusCode::BAD_REQUEST, "expired_hours"),
         IngestError::DatabaseName { .. } => return (StatusCode::BAD_REQUEST, "invalid_database"),
         IngestError::KeyOfOtherBody => return (StatusCode::BAD_REQUEST, "key_of_other_body"),
         IngestError::Policy(_) => return (StatusCode::BAD_REQUEST, "retention_policy"),
@@ -225,7 +225,7 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         IngestError::StoreTimeout { .. } => "store_timeout",
         IngestError::DeletionTimeout(_) | IngestError::StillDeleting(_) => "deletion_timeout",
         IngestError::OthersBehind { .. } => "others_behind",
-        IngestError::Behind(_) => "replaying",
+        IngestError::ReplayPending(_) => "replaying",
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::Member(MemberError::NotJoined) => "not_registered",
@@ -245,7 +245,7 @@ fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),
         QueryError::Pattern { .. } => (StatusCode::BAD_REQUEST, "invalid"),
-        QueryError::Behind(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
+        QueryError::ReplayPending(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
         QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "overloaded")
         }

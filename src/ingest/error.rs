@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::access::Exhausted;
-use crate::bucket::{Behind, StorageError};
+use crate::bucket::{ReplayPending, StorageError};
 use crate::ingest::service::{PolicyError, RenameRefusal};
 use crate::members::member::MemberError;
-use crate::members::retention::CutsExpired;
+use crate::members::retention::ExpiredHourSplit;
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -96,7 +96,7 @@ pub enum IngestError {
     Storage(#[from] StorageError),
     /// Acked readings are still being replayed from the WAL.
     #[error(transparent)]
-    Behind(#[from] Behind),
+    ReplayPending(#[from] ReplayPending),
     /// A statement about a retention policy failed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -151,7 +151,7 @@ pub enum IngestError {
         limit: usize,
     },
     #[error(transparent)]
-    CutsExpired(#[from] CutsExpired),
+    ExpiredHourSplit(#[from] ExpiredHourSplit),
     /// A quota is used up. A later retry can succeed.
     #[error("{0}")]
     OverQuota(Exhausted),

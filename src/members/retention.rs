@@ -38,7 +38,7 @@ const ATTEMPTS_MAX: usize = 30;
     "cannot delete a part of an hour in database {database:?} before {before}, because its readings have expired and only \
      summaries are left: begin and end the deletion at a whole hour, such as {hour}; nothing was deleted"
 )]
-pub struct CutsExpired {
+pub struct ExpiredHourSplit {
     pub database: String,
     /// The time before which readings have expired, in RFC 3339.
     pub before: String,
@@ -201,8 +201,8 @@ impl Retention {
     /// Checks that a deletion does not split an hour whose readings have expired: summaries cannot be split.
     ///
     /// # Errors
-    /// [`CutsExpired`] if it does.
-    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), CutsExpired> {
+    /// [`ExpiredHourSplit`] if it does.
+    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), ExpiredHourSplit> {
         let settings = self.settings.now();
         let Some(before) = settings.readings_start(database, now_ns()) else { return Ok(()) };
         if range.is_empty() {
@@ -213,7 +213,7 @@ impl Retention {
         let splits_hour =
             |time: &i64| (summaries_from..before).contains(time) && Hour::from_ns(*time).start_ns() != *time;
         let Some(time) = [range.start, range.end].into_iter().find(splits_hour) else { return Ok(()) };
-        Err(CutsExpired {
+        Err(ExpiredHourSplit {
             database: database.to_owned(),
             before: rfc3339(before),
             hour: rfc3339(Hour::from_ns(time).start_ns()),

@@ -19,4 +19,4 @@ pub use self::engine::directory::{first_batch, next_batch};
 pub use self::engine::memory::document_bytes;
 pub use self::error::QueryError;
 pub use self::service::Query;
-pub use self::wait::Passing;
+pub use self::wait::Transient;

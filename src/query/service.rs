@@ -16,7 +16,7 @@ use crate::telemetry::Metrics;
 
 use super::budget::Budget;
 use super::error::QueryError;
-use super::wait::Passing;
+use super::wait::Transient;
 use super::{influx, wait};
 use crate::config::QuerySettings;
 
@@ -106,7 +106,7 @@ impl Query {
     ///
     /// # Errors
     /// The last error.
-    pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
+    pub async fn patiently<T, E: Transient, F: Future<Output = Result<T, E>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, E> {
@@ -120,7 +120,7 @@ impl Query {
 
     /// Runs a query in its turn, and records it in the metrics. Transient errors are retried, each time in a new turn.
     /// `database` is the requested one, for the log.
-    pub(super) async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
+    pub(super) async fn in_turn<T, E: From<QueryError> + Transient, F: Future<Output = Result<T, E>>>(
         &self,
         budget: &Budget,
         database: &str,
@@ -130,7 +130,7 @@ impl Query {
         let left = budget.deadline().saturating_duration_since(Instant::now());
         let answer = wait::patiently(&self.engine.options, left, || self.run_once(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
-        if let Some(error) = answer.as_ref().err().and_then(Passing::store_error) {
+        if let Some(error) = answer.as_ref().err().and_then(Transient::store_error) {
             self.metrics.store_error(error.class());
             tracing::warn!(%error, database, token = budget.token(), "query failed: store error");
         }
@@ -138,7 +138,7 @@ impl Query {
     }
 
     /// Waits for a turn, and runs a query once.
-    async fn run_once<T, E: From<QueryError> + Passing>(
+    async fn run_once<T, E: From<QueryError> + Transient>(
         &self,
         budget: &Budget,
         query: impl Future<Output = Result<T, E>>,

@@ -14,18 +14,19 @@ use crate::config::QuerySettings;
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(200);
 
 /// Errors that can be transient.
-pub trait Passing {
+pub trait Transient {
     /// Returns true if a retry may succeed: readings are still being read back from the WAL, or the store is
     /// unavailable.
-    fn is_passing(&self) -> bool;
+    fn is_transient(&self) -> bool;
 
     /// Returns the error of the store, if it caused this error.
     fn store_error(&self) -> Option<&StorageError>;
 }
 
-impl Passing for QueryError {
-    fn is_passing(&self) -> bool {
-        matches!(self, Self::Behind(_) | Self::Storage(StorageError::Unavailable { .. } | StorageError::Unknown { .. }))
+impl Transient for QueryError {
+    fn is_transient(&self) -> bool {
+        let Self::Storage(error) = self else { return matches!(self, Self::ReplayPending(_)) };
+        matches!(error, StorageError::Unavailable { .. } | StorageError::Unknown { .. })
     }
 
     fn store_error(&self) -> Option<&StorageError> {
@@ -33,9 +34,9 @@ impl Passing for QueryError {
     }
 }
 
-impl Passing for StatementFailure {
-    fn is_passing(&self) -> bool {
-        matches!(self, Self::Query(error) if error.is_passing())
+impl Transient for StatementFailure {
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Query(error) if error.is_transient())
     }
 
     fn store_error(&self) -> Option<&StorageError> {
@@ -48,7 +49,7 @@ impl Passing for StatementFailure {
 ///
 /// # Errors
 /// The last error.
-pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
+pub async fn patiently<T, E: Transient, F: Future<Output = Result<T, E>>>(
     options: &QuerySettings,
     left: Duration,
     ask: impl Fn() -> F,
@@ -60,7 +61,7 @@ pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
         let began = Instant::now();
         let answer = ask().await;
         let now = Instant::now();
-        if now >= deadline || !matches!(&answer, Err(error) if error.is_passing()) {
+        if now >= deadline || !matches!(&answer, Err(error) if error.is_transient()) {
             return answer;
         }
         tokio::time::sleep_until(deadline.min(now + pause.max(now - began))).await;

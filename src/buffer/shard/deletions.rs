@@ -50,7 +50,7 @@ impl Shard {
     fn drop_some(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
         let ids = &pending.targets.ids;
         let is_deleted = |id, time, sequence| pending.covers(id, time, sequence);
-        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete(ids, is_deleted));
+        let deleted = self.unflushed.update_buckets(database, |unflushed| unflushed.delete(ids, is_deleted));
         self.note_unflushed();
         self.positions.count_deleted(deleted as u64);
         self.cache.forget(database.number, ids, &pending.deletion.hours());

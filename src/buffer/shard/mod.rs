@@ -63,14 +63,19 @@ pub enum ShardMessage {
         database: Arc<Database>,
         ids: Vec<(usize, u32)>,
         hours: Range<Hour>,
-        reply: oneshot::Sender<Vec<UnflushedOf>>,
+        reply: oneshot::Sender<Vec<RequestedSensor>>,
     },
     /// A request for the state of each sensor that its document lacks.
     Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<SensorUpdates>> },
 }
 
-/// The index of a sensor in the request, and its unflushed readings.
-pub type UnflushedOf = (usize, Vec<UnflushedHour>);
+/// A sensor of a request for unflushed readings.
+pub struct RequestedSensor {
+    /// The index in the request.
+    pub index: usize,
+    /// The hours with unflushed readings.
+    pub hours: Vec<UnflushedHour>,
+}
 
 /// The result of a finished task.
 enum Completed {
@@ -184,7 +189,7 @@ impl Shard {
         match message {
             ShardMessage::Dispatch(dispatched) => {
                 let database = dispatched.database.clone();
-                self.unflushed.with(&database, |unflushed| unflushed.add(&dispatched, Instant::now()));
+                self.unflushed.update_buckets(&database, |unflushed| unflushed.add(&dispatched, Instant::now()));
                 self.note_unflushed();
                 if self.unflushed.is_reported(&database) {
                     self.note_waits(&database);
@@ -209,9 +214,9 @@ impl Shard {
                 let mut found = Vec::new();
                 for (index, id) in ids {
                     let Some(unflushed) = unflushed else { break };
-                    let readings = unflushed.sensor_hours(id, &hours, registry_view);
-                    if !readings.is_empty() {
-                        found.push((index, readings));
+                    let unflushed_hours = unflushed.sensor_hours(id, &hours, registry_view);
+                    if !unflushed_hours.is_empty() {
+                        found.push(RequestedSensor { index, hours: unflushed_hours });
                     }
                 }
                 // The receiver may be closed.
@@ -285,7 +290,8 @@ impl Shard {
                 self.document_writer.complete(&database, outcome, Instant::now(), &self.context.metrics)
             }
         };
-        self.unflushed.with(&database, |unflushed| flushed.iter().for_each(|completed| unflushed.release(completed)));
+        self.unflushed
+            .update_buckets(&database, |unflushed| flushed.iter().for_each(|completed| unflushed.release(completed)));
         self.note_unflushed();
         self.write_urgent_documents(&database);
         self.arrive(&database.name);
@@ -308,7 +314,7 @@ impl Shard {
                 BucketFlushState::Merged => stored.extend(self.complete_stored(database, run)),
                 // No flush ends in these states. If one did, the readings might not be in the store.
                 BucketFlushState::Stale | BucketFlushState::Partial => {
-                    self.unflushed.with(database, |unflushed| unflushed.put_back(key, run.load, true, now));
+                    self.unflushed.update_buckets(database, |unflushed| unflushed.put_back(key, run.load, true, now));
                 }
                 BucketFlushState::DeadLettered(error) => {
                     self.positions.count_dead_lettered(run.load.rows.len() as u64);
@@ -319,7 +325,7 @@ impl Shard {
                         }
                     }
                     self.context.blocked.clear(key);
-                    stored.extend(self.unflushed.with(database, |unflushed| unflushed.complete(key)));
+                    stored.extend(self.unflushed.update_buckets(database, |unflushed| unflushed.complete(key)));
                 }
                 BucketFlushState::Failed(error) => {
                     self.context.metrics.store_error(error.class());
@@ -331,7 +337,7 @@ impl Shard {
                     first.get_or_insert_with(|| error.clone());
                     let put_back =
                         |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
-                    self.unflushed.with(database, put_back);
+                    self.unflushed.update_buckets(database, put_back);
                 }
             }
         }
@@ -416,7 +422,7 @@ impl Shard {
             run.bucket.leave_out(self.context.pages_max());
             self.cache.put(database.number, key, run.bucket);
         }
-        self.unflushed.with(database, |unflushed| unflushed.complete(key))
+        self.unflushed.update_buckets(database, |unflushed| unflushed.complete(key))
     }
 
     /// Flushes everything that the store accepts. Returns true if nothing is left.

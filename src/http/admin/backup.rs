@@ -41,9 +41,10 @@ pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     let opening = app.ingest.member.opening;
     let now_ms = app.ingest.member.clock.now_ms();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
-    let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(storage_error)?;
+    let lagging =
+        list_lagging_instances(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(storage_error)?;
     if since.is_some() {
-        return Ok(Json(json!({ "behind": behind })));
+        return Ok(Json(json!({ "behind": lagging })));
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
@@ -52,19 +53,19 @@ pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     let rows = app.store.raw().read_settings().await.map_err(storage_error)?;
     let settings = settings_to_json(rows.iter().map(|(name, settings)| (name, settings)));
     Ok(Json(json!({
-        "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
+        "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": lagging,
     })))
 }
 
 /// Lists the other instances that may have unstored readings acknowledged before this time.
-async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>, StorageError> {
+async fn list_lagging_instances(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>, StorageError> {
     if !store.has_other_writers() {
         return Ok(Vec::new());
     }
     let required = settled_before(since_ms.saturating_add(CLOCK_SKEW_MS));
     let logs = store.read_registry().await?.logs;
-    let behind = logs.iter().filter(|log| log.opening != own && log.takeover.is_none() && log.watermark < required);
-    Ok(behind.map(|log| json!({ "host": log.host, "opening": format!("{:016x}", log.opening) })).collect())
+    let lagging = logs.iter().filter(|log| log.opening != own && log.takeover.is_none() && log.watermark < required);
+    Ok(lagging.map(|log| json!({ "host": log.host, "opening": format!("{:016x}", log.opening) })).collect())
 }
 
 /// `GET /api/v1/backup/days`.

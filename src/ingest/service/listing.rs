@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Ingest;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{
-    Behind, CatalogSensor, CatalogVersion, HourVersions, Meta, SensorDocument, UnflushedHour, UnflushedReadings,
+    CatalogSensor, CatalogVersion, HourVersions, Meta, ReplayPending, SensorDocument, UnflushedHour, UnflushedReadings,
 };
 use crate::buffer::flush::documents::Documents;
 use crate::buffer::flush::outliers;
@@ -48,9 +48,9 @@ impl UnflushedReadings for Ingest {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<Vec<UnflushedHour>>, Behind> {
+    ) -> Result<Vec<Vec<UnflushedHour>>, ReplayPending> {
         if !self.member.registry_view.is_known() || self.dispatch.is_behind(database, sensors, &hours) {
-            return Err(Behind);
+            return Err(ReplayPending);
         }
         let mut all = vec![Vec::new(); sensors.len()];
         let Some(database) = self.catalog.database(database) else { return Ok(all) };
@@ -70,8 +70,8 @@ impl UnflushedReadings for Ingest {
         }
         for answer in answers {
             // If a shard has ended, its readings are available again after the next start.
-            for (index, readings) in answer.await.map_err(|_| Behind)? {
-                all[index] = readings;
+            for sensor in answer.await.map_err(|_| ReplayPending)? {
+                all[sensor.index] = sensor.hours;
             }
         }
         Ok(all)
@@ -98,9 +98,9 @@ impl UnflushedReadings for Ingest {
         names
     }
 
-    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, Behind> {
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, ReplayPending> {
         let is_known = self.member.registry_view.is_known() && !self.dispatch.is_unlisted(database);
-        if is_known { Ok(self.catalog.version()) } else { Err(Behind) }
+        if is_known { Ok(self.catalog.version()) } else { Err(ReplayPending) }
     }
 
     fn changes(&self) -> &HourVersions {
@@ -167,9 +167,9 @@ impl Ingest {
     }
 
     /// Fails while acked readings of wanted sensors may still have to be replayed.
-    fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), Behind> {
+    fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), ReplayPending> {
         let is_behind = !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_wanted);
-        if is_behind { Err(Behind) } else { Ok(()) }
+        if is_behind { Err(ReplayPending) } else { Ok(()) }
     }
 
     /// Returns the documents of those of the sensors that have readings or metadata, updated with acked ones. `keys`

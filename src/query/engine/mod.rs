@@ -32,7 +32,7 @@ use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
 use super::Budget;
-use crate::bucket::{Behind, KnownSettings, UnflushedHour, UnflushedReadings};
+use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::config::QuerySettings;
 use crate::reading::Hour;
@@ -102,7 +102,7 @@ impl Engine {
         database: &str,
         sensors: &[&str],
         hours: &Range<Hour>,
-    ) -> Result<Vec<UnflushedSensor>, Behind> {
+    ) -> Result<Vec<UnflushedSensor>, ReplayPending> {
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
         let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
         Ok(unflushed.into_iter().map(by_hour).collect())
@@ -117,7 +117,7 @@ impl Engine {
         database: &str,
         sensor: &str,
         hours: &Range<Hour>,
-    ) -> Result<UnflushedSensor, Behind> {
+    ) -> Result<UnflushedSensor, ReplayPending> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
     }
 }

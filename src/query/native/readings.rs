@@ -149,7 +149,7 @@ pub(super) async fn read(
             if readings.len() > limit {
                 break;
             }
-            hours = behind(order, &hours, &(hour..hour.next()));
+            hours = range_after(order, &hours, &(hour..hour.next()));
             let _unpacked = budget.hold(later.as_ref().map_or(0, UnflushedHour::unpacked_memory))?;
             let found = overlay(pages, later.as_ref());
             match order {
@@ -171,7 +171,7 @@ pub(super) async fn read(
     }
     let limit = limit.min(fitting(&readings, bytes_max));
     let rest = match page {
-        Some(page) => behind(order, &selection.range, &page.range),
+        Some(page) => range_after(order, &selection.range, &page.range),
         None => hours.start.start_ns().max(selection.range.start)..hours.end.start_ns().min(selection.range.end),
     };
     let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| first(order, &rest)));
@@ -222,7 +222,7 @@ fn first_half(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>
 }
 
 /// Returns the rest of a range after a part, in this order.
-fn behind<T: Copy>(order: Order, range: &Range<T>, part: &Range<T>) -> Range<T> {
+fn range_after<T: Copy>(order: Order, range: &Range<T>, part: &Range<T>) -> Range<T> {
     match order {
         Order::Ascending => part.end..range.end,
         Order::Descending => range.start..part.start,

@@ -42,4 +42,4 @@ pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};
 pub use stored::{BucketId, SensorDocument, bucket_name};
 pub use summary::Summary;
 pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};
-pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};
+pub use unflushed::{CatalogSensor, CatalogVersion, ReplayPending, UnflushedHour, UnflushedReadings};

@@ -16,7 +16,7 @@ use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 /// The error of a read from an incomplete memtable: acked readings that the query needs are still in the WAL only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("acked readings that the answer needs are still being replayed from the WAL; retry later")]
-pub struct Behind;
+pub struct ReplayPending;
 
 /// An hour's unflushed readings of one sensor, packed as in the memtable: about a sixth of their size as values.
 #[derive(Debug, Clone)]
@@ -100,13 +100,13 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// are all acked readings.
     ///
     /// # Errors
-    /// [`Behind`] if the memtable may lack acked readings of these sensors and hours.
+    /// [`ReplayPending`] if the memtable may lack acked readings of these sensors and hours.
     async fn unflushed(
         &self,
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<Vec<UnflushedHour>>, Behind>;
+    ) -> Result<Vec<Vec<UnflushedHour>>, ReplayPending>;
 
     /// The sensors of a database that a list read from the store after `version` may lack: those with unflushed readings,
     /// and those whose documents were stored later.
@@ -121,9 +121,9 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// The catalog's current version.
     ///
     /// # Errors
-    /// [`Behind`] if WAL records that are not replayed yet may contain unknown sensors of the database or, without a
-    /// database, unknown databases.
-    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, Behind>;
+    /// [`ReplayPending`] if WAL records that are not replayed yet may contain unknown sensors of the database or,
+    /// without a database, unknown databases.
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, ReplayPending>;
 
     /// The hours that this instance has changed in the store. A change is noted before its readings leave the memtable.
     /// Readings of a write with an unknown outcome stay in the memtable until the outcome is known.

@@ -106,7 +106,7 @@ impl Memtables {
     }
 
     /// Changes the buckets of a database, and updates the memory count.
-    pub fn with<T>(&mut self, database: &Arc<Database>, change: impl FnOnce(&mut MemtableBuckets) -> T) -> T {
+    pub fn update_buckets<T>(&mut self, database: &Arc<Database>, change: impl FnOnce(&mut MemtableBuckets) -> T) -> T {
         let Self { rules, tables, .. } = self;
         let new = || Memtable {
             database: database.clone(),

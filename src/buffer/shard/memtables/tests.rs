@@ -54,7 +54,7 @@ impl Bench {
         let guards = self.positions.read_back(logged, true);
         let dispatched = DispatchedBatch { database, batch, pending_ack: guards.pending_ack, _queued: guards.queued };
         let database = &dispatched.database;
-        self.memtables.with(database, |unflushed| unflushed.add(&dispatched, self.start));
+        self.memtables.update_buckets(database, |unflushed| unflushed.add(&dispatched, self.start));
     }
 
     fn is_failing(&self, name: &str) -> bool {
@@ -81,7 +81,7 @@ impl Bench {
         let now = self.start + Duration::from_millis(millis);
         for load in loads {
             let key = (load.known.id, load.hour);
-            self.memtables.with(&database, |unflushed| unflushed.put_back(key, load, false, now));
+            self.memtables.update_buckets(&database, |unflushed| unflushed.put_back(key, load, false, now));
         }
         self.memtables.note_outcome(&database, outcome, now);
     }
@@ -92,9 +92,9 @@ impl Bench {
         for load in loads {
             let key = (load.known.id, load.hour);
             let completed =
-                self.memtables.with(&database, |unflushed| unflushed.complete(key)).expect("it was in flush");
+                self.memtables.update_buckets(&database, |unflushed| unflushed.complete(key)).expect("it was in flush");
             drop(load);
-            self.memtables.with(&database, |unflushed| unflushed.release(&completed));
+            self.memtables.update_buckets(&database, |unflushed| unflushed.release(&completed));
         }
         self.memtables.note_outcome(&database, FlushOutcome::Stored, self.start + Duration::from_millis(millis));
     }
