@@ -212,7 +212,7 @@ impl KnownSensor {
 
     /// Updates the kind if a metadata change sets it or replaces all metadata.
     pub fn note_kind(&self, change: &Meta) {
-        if change.replaced() > SETTLED || change.entries().any(|(name, _)| name == KIND) {
+        if change.replaced_before() > SETTLED || change.entries().any(|(name, _)| name == KIND) {
             self.set_kind(change);
         }
     }

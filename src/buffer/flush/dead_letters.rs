@@ -161,7 +161,7 @@ impl DeadLetters {
             database: database.to_owned(),
             sensor: sensor.to_owned(),
             meta: values.collect(),
-            replaces: change.replaced() != SETTLED,
+            replaces: change.replaced_before() != SETTLED,
             kept: now(),
             reason: error.to_string(),
         }))

@@ -89,11 +89,11 @@ mod tests {
             rule("gateway", "gw", Some("plant")),
             rule("site", "site", Some("plant")),
         ]);
-        let by = |database: &str| {
+        let sources = |database: &str| {
             rules.for_database(database).iter().map(|rule| rule.source.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(by("plant"), ["gw", "site"]);
-        assert_eq!(by("other"), ["meta.site"]);
+        assert_eq!(sources("plant"), ["gw", "site"]);
+        assert_eq!(sources("other"), ["meta.site"]);
         assert!(GroupRules::default().is_empty() && GroupRules::default().for_database("plant").is_empty());
     }
 

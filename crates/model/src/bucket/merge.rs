@@ -214,14 +214,14 @@ impl Bucket {
     /// The latest `count` readings, in time order.
     #[must_use]
     pub fn tail(&self, count: usize) -> Vec<Reading> {
-        let mut places: Vec<(i64, usize, usize)> = Vec::new();
-        for (p, page) in self.pages.iter().enumerate() {
-            let times = page.readings.times();
-            places.extend((times.len().saturating_sub(count)..times.len()).map(|i| (times[i], p, i)));
+        let mut tail: Vec<(i64, Location)> = Vec::new();
+        for (page, times) in self.pages.iter().map(|page| page.readings.times()).enumerate() {
+            let last = times.iter().enumerate().rev().take(count);
+            tail.extend(last.map(|(index, time)| (*time, Location { page, index })));
         }
-        places.sort_unstable();
-        let latest = &places[places.len().saturating_sub(count)..];
-        latest.iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
+        tail.sort_unstable();
+        let latest = &tail[tail.len().saturating_sub(count)..];
+        latest.iter().map(|(_, location)| self.pages[location.page].readings.reading(location.index)).collect()
     }
 
     /// Merges rows, given in time order. If pages are left out, those in [`Bucket::always_needed`] must be loaded
@@ -274,23 +274,23 @@ impl Bucket {
 
     /// Merges one row; `None` if the row must be set aside.
     fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut MergePass) -> Option<MergeCounts> {
-        if let Some((p, index)) = self.locate(row.time) {
-            return match self.merge(p, index, row, options) {
+        if let Some(location) = self.locate(row.time) {
+            return match self.merge(location, row, options) {
                 MergeOutcome::Landed => Some(MergeCounts { new: 1, ..MergeCounts::default() }),
                 MergeOutcome::Same | MergeOutcome::Restamped => {
                     Some(MergeCounts { duplicate: 1, ..MergeCounts::default() })
                 }
                 MergeOutcome::Changed => {
-                    pass.pages[p] = PageChange { is_changed: true, is_rewritten: true };
+                    pass.pages[location.page] = PageChange { is_changed: true, is_rewritten: true };
                     Some(MergeCounts { overwritten: 1, ..MergeCounts::default() })
                 }
                 MergeOutcome::Outdated => None,
             };
         }
-        let p = self.page_with_room(row, options, pass.expected);
+        let page_index = self.page_with_room(row, options, pass.expected);
         pass.pages.resize(self.pages.len(), PageChange::default());
-        pass.pages[p].is_changed = true;
-        let page = &mut self.pages[p];
+        pass.pages[page_index].is_changed = true;
+        let page = &mut self.pages[page_index];
         page.readings.push(row.time, row.stamp, row.fields());
         // A reading can be appended only if its millisecond is after that of every stored reading.
         page.is_rewritten |=
@@ -342,14 +342,14 @@ impl Bucket {
     /// Counts one row of a group as new, duplicate or overwritten. The earlier rows of the group count as stored.
     fn counts_of_row(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> MergeCounts {
         // If an earlier attempt already merged this record, its readings count as they did then.
-        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_stamp(*index, row.stamp);
-        let at = self.locate(row.time).filter(|at| !has_landed(at));
-        if at.is_none() && earlier.is_empty() {
+        let has_landed = |location: &Location| self.pages[location.page].readings.has_stamp(location.index, row.stamp);
+        let location = self.locate(row.time).filter(|location| !has_landed(location));
+        if location.is_none() && earlier.is_empty() {
             return MergeCounts { new: 1, ..MergeCounts::default() };
         }
         let stored = |field: u16| {
-            let (p, index) = at?;
-            self.pages[p].readings.cells(&row.names[usize::from(field)])?[index].as_ref()
+            let Location { page, index } = location?;
+            self.pages[page].readings.cells(&row.names[usize::from(field)])?[index].as_ref()
         };
         let held = |field: u16| earlier.iter().find(|(known, _)| *known == field).map(|(_, value)| value);
         if row.cells.iter().all(|(field, value)| held(*field).or_else(|| stored(*field)) == Some(value)) {
@@ -359,12 +359,13 @@ impl Bucket {
         }
     }
 
-    fn locate(&self, time: i64) -> Option<(usize, usize)> {
-        self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
+    fn locate(&self, time: i64) -> Option<Location> {
+        let find = |page: usize| Some(Location { page, index: self.pages[page].readings.find(time)? });
+        (0..self.pages.len()).rev().find_map(find)
     }
 
-    fn merge(&mut self, p: usize, index: usize, row: &Row<'_>, options: &MergeOptions<'_>) -> MergeOutcome {
-        let page = &mut self.pages[p];
+    fn merge(&mut self, Location { page, index }: Location, row: &Row<'_>, options: &MergeOptions<'_>) -> MergeOutcome {
+        let page = &mut self.pages[page];
         let merged = page.readings.merge(index, row.stamp, row.fields());
         match merged {
             MergeOutcome::Changed => page.is_rewritten |= page.has_stored(index),
@@ -373,6 +374,15 @@ impl Bucket {
         }
         merged
     }
+}
+
+/// The location of a reading in a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Location {
+    /// The index of the page.
+    page: usize,
+    /// The index of the reading on the page.
+    index: usize,
 }
 
 /// The state of one [`Bucket::apply`] call.

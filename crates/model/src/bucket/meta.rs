@@ -119,19 +119,18 @@ impl Meta {
     }
 
     fn drop_replaced(&mut self) {
-        let replaced = self.replaced;
-        self.entries.retain(|(_, entry)| entry.stamp >= replaced);
+        self.entries.retain(|(_, entry)| entry.stamp >= self.replaced);
     }
 
     /// The stamp below which everything was replaced or deleted.
     #[must_use]
-    pub fn replaced(&self) -> Stamp {
+    pub fn replaced_before(&self) -> Stamp {
         self.replaced
     }
 
     /// The greatest stamp of the forgotten values and removals.
     #[must_use]
-    pub fn dropped(&self) -> Stamp {
+    pub fn forgotten_stamp(&self) -> Stamp {
         self.dropped
     }
 
@@ -272,7 +271,8 @@ mod tests {
             let mut settled = Meta::default();
             old.iter().for_each(|step| settled.merge(&meta(step)));
             settled.settle(floor);
-            prop_assert!(settled.entries().all(|(_, entry)| entry.value.is_some()) && settled.replaced() == SETTLED);
+            let has_only_values = settled.entries().all(|(_, entry)| entry.value.is_some());
+            prop_assert!(has_only_values && settled.replaced_before() == SETTLED);
             new.iter().rev().for_each(|step| settled.merge(&meta(step)));
             prop_assert_eq!(values(&settled), expected(&steps));
             let before = Meta::clone(&merged);
@@ -292,14 +292,14 @@ mod tests {
         meta.merge(&set(9, "site", None));
         meta.merge(&set(7, "unit", Some("2")));
         meta.settle(8);
-        assert_eq!(meta.dropped(), SETTLED, "the removal is still remembered");
+        assert_eq!(meta.forgotten_stamp(), SETTLED, "the removal is still remembered");
         meta.settle(9);
-        assert_eq!((meta.dropped(), meta.entries().count()), (9, 1));
+        assert_eq!((meta.forgotten_stamp(), meta.entries().count()), (9, 1));
         meta.merge(&Meta::change(12, true, []));
         meta.settle(20);
-        assert_eq!((meta.dropped(), meta.replaced(), meta.is_empty()), (12, SETTLED, true));
+        assert_eq!((meta.forgotten_stamp(), meta.replaced_before(), meta.is_empty()), (12, SETTLED, true));
         meta.merge(&set(30, "site", Some("3")));
         meta.cut(31);
-        assert_eq!((meta.dropped(), meta.is_empty()), (30, true));
+        assert_eq!((meta.forgotten_stamp(), meta.is_empty()), (30, true));
     }
 }

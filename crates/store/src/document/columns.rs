@@ -40,7 +40,7 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     w.begin("fields");
     for (name, cells) in readings.columns() {
         w.array(&key(name), cells.iter().map(Option::as_ref), BsonWriter::optional);
-        if w.written() > BYTES_MAX {
+        if w.byte_count() > BYTES_MAX {
             return None;
         }
     }

@@ -57,12 +57,12 @@ impl SensorCopies {
     /// Returns the stamp of the latest change to these names. Changes that are no longer remembered by name count for all.
     fn stamp(&self, names: &[&str]) -> Stamp {
         let named = self.meta.entries().filter(|(name, _)| names.contains(name)).map(|(_, entry)| entry.stamp);
-        named.max().unwrap_or(SETTLED).max(self.meta.replaced()).max(self.meta.dropped())
+        named.max().unwrap_or(SETTLED).max(self.meta.replaced_before()).max(self.meta.forgotten_stamp())
     }
 
     /// Returns true if copies of these names may be outdated. A sensor that never had metadata has no outdated copies.
     pub fn is_stale(&self, names: &[&str]) -> bool {
-        if self.meta.is_empty() && self.meta.dropped() == SETTLED && self.done.is_none() {
+        if self.meta.is_empty() && self.meta.forgotten_stamp() == SETTLED && self.done.is_none() {
             return false;
         }
         let is_done = |done: &Copied| done.names == names.join(",") && done.through >= self.stamp(names);

@@ -47,7 +47,7 @@ pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
         meta.entries().for_each(|(name, entry)| w.long(&key(name), signed(entry.stamp)));
         w.end();
     }
-    for (name, stamp) in [(replaced, meta.replaced()), (dropped, meta.dropped())] {
+    for (name, stamp) in [(replaced, meta.replaced_before()), (dropped, meta.forgotten_stamp())] {
         if stamp == SETTLED {
             left_out.push(name);
         } else {

@@ -33,7 +33,7 @@ impl BsonWriter {
 
     /// Returns the number of bytes written so far, including the 4 bytes of the top-level document's length.
     #[must_use]
-    pub fn written(&self) -> usize {
+    pub fn byte_count(&self) -> usize {
         self.bytes.len()
     }
 

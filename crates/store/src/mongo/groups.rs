@@ -328,7 +328,7 @@ async fn write(
         w.text("update", groups.name());
         w.begin_array("updates");
         let mut number = 0;
-        while w.written() < COMMAND_BYTES_MAX
+        while w.byte_count() < COMMAND_BYTES_MAX
             && let Some(page) = pages.next()
         {
             w.begin_element(number);

@@ -56,7 +56,7 @@ pub fn has_stamp_at_least(stamp: Stamp) -> Document {
 
 /// Returns the filter for documents that a later version wrote.
 pub fn is_newer() -> Document {
-    doc! { "schemaVersion": { "$gt": versions::own() } }
+    doc! { "schemaVersion": { "$gt": versions::schema_version() } }
 }
 
 /// Drops a database's collections.

@@ -59,7 +59,7 @@ pub fn databases(mongo: &Database) -> Collection<Document> {
 pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let collections = Collections::new(mongo, database);
     // Keep the validators of a later version.
-    let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::own() } };
+    let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::schema_version() } };
     if databases(mongo).find_one(is_newer).await?.is_none() {
         create_collection(mongo, collections.buckets.name(), page_schema()).await?;
         create_collection(mongo, collections.overflow.name(), page_schema()).await?;
@@ -89,7 +89,7 @@ pub async fn create_groups(mongo: &Database, collections: &Collections) -> Resul
 
 /// Adds a database to the list.
 pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
-    let listed = doc! { "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 } };
+    let listed = doc! { "$max": { "schemaVersion": versions::schema_version() }, "$unset": { "dropped": 1 } };
     databases(mongo).update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
 }
 

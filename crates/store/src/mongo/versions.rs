@@ -10,7 +10,7 @@ use crate::bucket::{Result, StorageError};
 use crate::document::SCHEMA_VERSION;
 
 /// Returns this program's schema version as a BSON integer.
-pub fn own() -> i64 {
+pub fn schema_version() -> i64 {
     i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX)
 }
 
@@ -18,7 +18,7 @@ impl MongoStore {
     /// Fails if a later version uses the database.
     pub(super) async fn refuse_newer_database(&self, database: &str) -> Result<()> {
         let databases = setup::databases(&self.mongo);
-        let filter = doc! { "_id": database, "schemaVersion": { "$gt": own() } };
+        let filter = doc! { "_id": database, "schemaVersion": { "$gt": schema_version() } };
         let find = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
         let Some(found) = self.read(find).await? else { return Ok(()) };
         let version = found.get_i64("schemaVersion").unwrap_or_default();

@@ -26,9 +26,9 @@ impl Wide {
         // Bits below 2^-1074 are zero.
         let below = (LEAST - unit).max(0);
         let number = if below < 128 { number >> below } else { 0 };
-        let at = (unit - LEAST).max(0).unsigned_abs();
-        let word = at as usize / 64;
-        let bits = at % 64;
+        let first_bit = (unit - LEAST).max(0).unsigned_abs();
+        let word = first_bit as usize / 64;
+        let bits = first_bit % 64;
         let fill = (number >> 127) as u64;
         let parts = [number as u64, (number >> 64) as u64, fill];
         let part = |index: usize| match (index, bits) {
