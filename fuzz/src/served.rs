@@ -126,7 +126,7 @@ fn create_app() -> (Arc<App>, Metrics) {
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
-    let access = Arc::new(TokenRegistry::from_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken));
+    let access = Arc::new(TokenRegistry::from_file(TokenFile::primary(folder.path()), Mode::OnceThereIsAToken));
     let audit = Arc::new(Audit::new(folder.path(), 1 << 20));
     drop(folder);
     let started = StartTime { wall_ns: 0, monotonic: Instant::now() };

@@ -32,7 +32,7 @@ struct TokensFile {
 impl TokenFile {
     /// Returns the file for the tokens of a service with the embedded store.
     #[must_use]
-    pub fn own(data_dir: &Path) -> Self {
+    pub fn primary(data_dir: &Path) -> Self {
         Self { path: data_dir.join("tokens.json") }
     }
 
@@ -61,7 +61,7 @@ impl TokenFile {
 
     /// Returns the modification time and the length, to detect changes.
     #[must_use]
-    pub fn written(&self) -> Option<(SystemTime, u64)> {
+    pub fn file_version(&self) -> Option<(SystemTime, u64)> {
         let meta = fs::metadata(&self.path).ok()?;
         Some((meta.modified().ok()?, meta.len()))
     }
@@ -69,7 +69,7 @@ impl TokenFile {
     /// Returns the time at which the tokens were last known to be current, in seconds since the epoch.
     #[must_use]
     pub fn read_at(&self) -> Option<i64> {
-        let since = self.written()?.0.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let since = self.file_version()?.0.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         i64::try_from(since.as_secs()).ok()
     }
 

@@ -213,7 +213,7 @@ impl TokenRegistry {
         let mut has_failed = false;
         loop {
             tokio::time::sleep(if self.file.is_some() { FILE_INTERVAL } else { STORE_INTERVAL }).await;
-            let now = self.file.as_ref().map(TokenFile::written);
+            let now = self.file.as_ref().map(TokenFile::file_version);
             if now.is_some() && now == seen {
                 continue;
             }

@@ -69,7 +69,7 @@ pub(crate) async fn open(
     let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
         Some(mongo) => TokenRegistry::from_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
-        None => TokenRegistry::from_file(TokenFile::own(directory), mode),
+        None => TokenRegistry::from_file(TokenFile::primary(directory), mode),
     };
     let registry = registry.limit_lifetime(settings.max_lifetime());
     let loaded = registry.load().await;

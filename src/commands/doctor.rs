@@ -91,7 +91,7 @@ impl Examination {
         }
         self.descriptors(settings);
         let tokens = if settings.store.uri.is_embedded() {
-            TokenFile::own(&settings.server.data_dir).tokens().await.context("server.data_dir")
+            TokenFile::primary(&settings.server.data_dir).tokens().await.context("server.data_dir")
         } else {
             self.mongo(settings).await.context("store.uri")
         };

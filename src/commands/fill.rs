@@ -62,7 +62,7 @@ impl Target {
         raise_floor(&*raw, stamp).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {
             Some(mongo) => mongo,
-            None => Arc::new(TokenFile::own(folder)),
+            None => Arc::new(TokenFile::primary(folder)),
         };
         let options = FillOptions {
             caps: settings.caps(),

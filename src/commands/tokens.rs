@@ -43,7 +43,7 @@ pub async fn tokens(settings: &Settings, change: TokenChange) -> anyhow::Result<
 /// Opens the tokens of the service with these settings.
 pub async fn token_store(settings: &Settings) -> anyhow::Result<Arc<dyn TokenStore>> {
     if settings.store.uri.is_embedded() {
-        return Ok(Arc::new(TokenFile::own(&settings.server.data_dir)));
+        return Ok(Arc::new(TokenFile::primary(&settings.server.data_dir)));
     }
     Ok(crate::app::open::open_mongo(settings).await?)
 }

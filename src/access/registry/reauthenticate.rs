@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn a_running_request_is_bound_to_its_certificate_and_its_token() {
         let folder = tempfile::tempdir().unwrap();
-        let file = TokenFile::own(folder.path());
+        let file = TokenFile::primary(folder.path());
         let registry = TokenRegistry::from_file(file.clone(), Mode::Always);
         let (first, text) = bound_token(100, "dns:old", 1);
         assert!(file.put(&first, None).await.unwrap());

@@ -21,7 +21,7 @@ fn token(name: &str) -> (Token, String) {
 #[tokio::test]
 async fn a_token_is_valid_from_its_creation_to_its_revocation() {
     let folder = tempfile::tempdir().unwrap();
-    let file = TokenFile::own(folder.path());
+    let file = TokenFile::primary(folder.path());
     let registry = TokenRegistry::from_file(file.clone(), Mode::OnceThereIsAToken);
     registry.load().await.unwrap();
     assert!(matches!(registry.caller(Some("anything"), &[], 0), Ok(Caller::Anybody)));
@@ -61,7 +61,7 @@ async fn a_token_is_valid_from_its_creation_to_its_revocation() {
 async fn all_requests_are_denied_until_tokens_are_read() {
     for mode in [Mode::OnceThereIsAToken, Mode::Always] {
         let folder = tempfile::tempdir().unwrap();
-        let file = TokenFile::own(folder.path());
+        let file = TokenFile::primary(folder.path());
         let registry = TokenRegistry::from_file(file, mode);
         assert_eq!(registry.caller(None, &[], 0).unwrap_err(), Denied::Unavailable);
         assert!(registry.is_enforced());
@@ -124,7 +124,7 @@ async fn outdated_tokens_are_not_valid() {
 #[tokio::test]
 async fn the_maximum_lifetime_applies_to_all_tokens() {
     let folder = tempfile::tempdir().unwrap();
-    let file = TokenFile::own(folder.path());
+    let file = TokenFile::primary(folder.path());
     let (one, text_one) = token("one");
     let (mut two, text_two) = token("two");
     two.expires = Some(120);
@@ -147,7 +147,7 @@ async fn the_maximum_lifetime_applies_to_all_tokens() {
 #[tokio::test]
 async fn uses_are_stored_at_most_once_a_minute() {
     let folder = tempfile::tempdir().unwrap();
-    let file = TokenFile::own(folder.path());
+    let file = TokenFile::primary(folder.path());
     let (one, text) = token("one");
     file.put(&one, None).await.unwrap();
     file.put(&token("two").0, None).await.unwrap();
@@ -172,7 +172,7 @@ async fn uses_are_stored_at_most_once_a_minute() {
 #[tokio::test]
 async fn tokens_and_secrets_expire() {
     let folder = tempfile::tempdir().unwrap();
-    let file = TokenFile::own(folder.path());
+    let file = TokenFile::primary(folder.path());
     let (mut one, old) = token("one");
     let (newer, text) = Secret::generate().unwrap();
     one.secrets[0].until = Some(50);

@@ -266,7 +266,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
         Some(SensorReadings { sensor: document.sensor, readings: vec![latest] })
     };
     let series: Vec<_> = found.into_iter().map(|sensor| sensor.document).filter_map(series).collect();
-    let names = RequestNames::of(&database, &selected.selector);
+    let names = RequestNames::for_sensors(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
@@ -323,7 +323,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
     let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
     let selected = SensorSelection::new(parameters.all_sensors());
-    let names = RequestNames::of(&database, &selected.selector);
+    let names = RequestNames::for_sensors(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.for_database(&database);
     let mut text = Text::list(&budget, "sensors")?;

@@ -46,14 +46,14 @@ impl KeptLine {
         let precision = Precision::from_name(&self.precision).unwrap_or(Precision::Nanoseconds);
         let text = self.text.as_bytes();
         if is_json(&self.text) {
-            self.written(Items::new(text, precision, unlimited), &unlimited)
+            self.to_line_protocol(Items::new(text, precision, unlimited), &unlimited)
         } else {
-            self.written(Lines::new(text, precision, unlimited), &unlimited)
+            self.to_line_protocol(Lines::new(text, precision, unlimited), &unlimited)
         }
     }
 
     /// Returns the single point as line protocol, without the fields that are already stored.
-    fn written<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
+    fn to_line_protocol<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
         let mut line = String::new();
         {
             let point = points.next()?.ok()?;

@@ -131,17 +131,17 @@ impl WalPositions {
 
     /// Waits until the shards lag behind the WAL. Returns the record at which dispatch must begin.
     pub async fn wait_until_behind(&self) -> Sequence {
-        self.when(|state| (!state.is_live).then_some(state.dispatched + 1)).await
+        self.wait_until(|state| (!state.is_live).then_some(state.dispatched + 1)).await
     }
 
     /// Waits until there is memory to dispatch more.
     pub async fn wait_for_room(&self) {
-        self.when(|state| (state.unflushed_bytes() <= self.budget / 4 * 3).then_some(())).await;
+        self.wait_until(|state| (state.unflushed_bytes() <= self.budget / 4 * 3).then_some(())).await;
     }
 
     /// Waits until everything up to a record is in the store.
     pub async fn wait_until_flushed(&self, through: Sequence) {
-        self.when(|state| {
+        self.wait_until(|state| {
             let dispatched = state.is_live || state.dispatched >= through;
             let flushed = state.unflushed.first().is_none_or(|(first, _)| first > through);
             (dispatched && flushed && state.sealed.is_none()).then_some(())
@@ -152,11 +152,11 @@ impl WalPositions {
     /// Waits until the shards have everything that is logged now.
     pub async fn wait_until_dispatched(&self) {
         let through = self.state.lock().logged;
-        self.when(|state| (state.is_live || state.dispatched >= through).then_some(())).await;
+        self.wait_until(|state| (state.is_live || state.dispatched >= through).then_some(())).await;
     }
 
     /// Waits until `condition` returns a value.
-    async fn when<T>(&self, condition: impl Fn(&PositionsState) -> Option<T>) -> T {
+    async fn wait_until<T>(&self, condition: impl Fn(&PositionsState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -228,7 +228,7 @@ impl WalPositions {
 
     /// Waits until the WAL can be truncated up to this record.
     pub async fn wait_until_truncatable(&self, through: Sequence) {
-        self.when(|state| (state.truncatable() >= through).then_some(())).await;
+        self.wait_until(|state| (state.truncatable() >= through).then_some(())).await;
     }
 
     /// Returns the last record, at most `closed`, up to which everything is in the store. The caller guarantees that

@@ -46,7 +46,7 @@ pub struct RequestNames<'a> {
 impl<'a> RequestNames<'a> {
     /// Returns the names of a request for sensors, without fields and times.
     #[must_use]
-    pub fn of(database: &'a str, selector: &'a Selector) -> Self {
+    pub fn for_sensors(database: &'a str, selector: &'a Selector) -> Self {
         Self { database, selector, fields: &[], group_by: &[], range: None }
     }
 }
@@ -124,24 +124,24 @@ pub struct RequestedName<'a> {
 }
 
 fn requested_names<'a>(names: &RequestNames<'a>) -> Vec<RequestedName<'a>> {
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     let measurement = match names.selector {
         Selector::Sensor(sensor) => {
-            asked.push(RequestedName { kind: NameKind::Key, name: &sensor.key, measurement: None });
+            requested.push(RequestedName { kind: NameKind::Key, name: &sensor.key, measurement: None });
             None
         }
         Selector::Matching { measurement, tags, .. } => {
             let measurement = measurement.as_deref();
-            asked.extend(measurement.map(|name| RequestedName {
+            requested.extend(measurement.map(|name| RequestedName {
                 kind: NameKind::Measurement,
                 name,
                 measurement: None,
             }));
             for TagFilter { key, test, is_negated } in tags {
-                asked.push(RequestedName { kind: NameKind::Tag, name: key, measurement });
+                requested.push(RequestedName { kind: NameKind::Tag, name: key, measurement });
                 match test {
                     TagTest::Is(value) if !is_negated && !value.is_empty() => {
-                        asked.push(RequestedName { kind: NameKind::Value(key), name: value, measurement });
+                        requested.push(RequestedName { kind: NameKind::Value(key), name: value, measurement });
                     }
                     TagTest::Is(_) | TagTest::Matches(_) => {}
                 }
@@ -150,9 +150,9 @@ fn requested_names<'a>(names: &RequestNames<'a>) -> Vec<RequestedName<'a>> {
         }
     };
     let of_kind = |kind| move |name: &'a String| RequestedName { kind, name, measurement };
-    asked.extend(names.group_by.iter().map(of_kind(NameKind::GroupKey)));
-    asked.extend(names.fields.iter().map(of_kind(NameKind::Field)));
-    asked
+    requested.extend(names.group_by.iter().map(of_kind(NameKind::GroupKey)));
+    requested.extend(names.fields.iter().map(of_kind(NameKind::Field)));
+    requested
 }
 
 impl<'a> RequestedName<'a> {
@@ -161,7 +161,7 @@ impl<'a> RequestedName<'a> {
     }
 
     /// Calls `test` with the names of this kind that a sensor has, until it returns true.
-    fn any(&self, entry: &'a DirectoryEntry, mut test: impl FnMut(&'a str) -> bool) -> bool {
+    fn any_name(&self, entry: &'a DirectoryEntry, mut test: impl FnMut(&'a str) -> bool) -> bool {
         let sensor = &*entry.sensor;
         if self.measurement.is_some_and(|measurement| *sensor.measurement != *measurement) {
             return false;
@@ -235,7 +235,7 @@ impl NameSearch<'_> {
         let mut missing: Vec<&RequestedName<'_>> = self.names.iter().collect();
         for batch in sensors.chunks(CHOOSE) {
             for entry in batch.iter().filter(is_theirs) {
-                missing.retain(|asked| !asked.any(entry, |name| name == asked.name));
+                missing.retain(|requested| !requested.any_name(entry, |name| name == requested.name));
                 if missing.is_empty() {
                     return Ok(Vec::new());
                 }
@@ -243,18 +243,18 @@ impl NameSearch<'_> {
             self.budget.pause().await?;
         }
         // If the measurement is unknown, report only that, because no other name can be found.
-        let measurement = missing.iter().find(|asked| asked.kind == NameKind::Measurement);
+        let measurement = missing.iter().find(|requested| requested.kind == NameKind::Measurement);
         let missing = measurement.map_or_else(|| missing.clone(), |measurement| vec![*measurement]);
-        let without_value = |asked: &&RequestedName<'_>| match asked.kind {
+        let without_value = |requested: &&RequestedName<'_>| match requested.kind {
             NameKind::Value(tag) => !missing.iter().any(|other| other.kind == NameKind::Tag && other.name == tag),
             _ => true,
         };
-        let mut nearest: Vec<_> =
-            missing.iter().copied().filter(without_value).map(|asked| (asked, NearestNames::new(asked.name))).collect();
+        let unknown = missing.iter().copied().filter(without_value);
+        let mut nearest: Vec<_> = unknown.map(|requested| (requested, NearestNames::new(requested.name))).collect();
         for batch in sensors.chunks(CHOOSE / 8) {
             for entry in batch.iter().filter(is_theirs) {
-                for (asked, nearest) in &mut nearest {
-                    asked.any(entry, |name| {
+                for (requested, nearest) in &mut nearest {
+                    requested.any_name(entry, |name| {
                         nearest.add(name);
                         false
                     });
@@ -262,7 +262,7 @@ impl NameSearch<'_> {
             }
             self.budget.pause().await?;
         }
-        Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.describe())).collect())
+        Ok(nearest.into_iter().map(|(requested, nearest)| nearest.notice(&requested.describe())).collect())
     }
 
     /// Returns a notice for each requested field that also has values of other types in a range of times, if the
@@ -287,17 +287,18 @@ impl NameSearch<'_> {
         pins: &[Pin],
     ) -> Result<Vec<String>, QueryError> {
         let mut found: BTreeMap<&str, DriftedField<'_>> = BTreeMap::new();
-        let fields: Vec<&RequestedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
+        let fields: Vec<&RequestedName<'_>> = self.names.iter().filter(|requested| requested.may_be_field()).collect();
         let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         for batch in sensors.chunks(CHOOSE / 8) {
             for entry in batch.iter().filter(is_theirs) {
                 for (name, _) in entry.fields.iter() {
                     let Some((field, _)) = Family::kept_beside(name) else { continue };
-                    let is_asked = |asked: &&&RequestedName<'_>| {
-                        asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
+                    let is_requested = |requested: &&&RequestedName<'_>| {
+                        requested.name == field
+                            && requested.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
                     };
-                    if let Some(asked) = fields.iter().find(is_asked) {
-                        found.entry(asked.name).or_default().add(name, entry);
+                    if let Some(requested) = fields.iter().find(is_requested) {
+                        found.entry(requested.name).or_default().add(name, entry);
                     }
                 }
             }

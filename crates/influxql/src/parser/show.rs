@@ -8,9 +8,9 @@ impl Parser<'_, '_> {
     pub(super) fn show(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Continuous => self.finish_show("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
+            TokenKind::Continuous => self.finish_unsupported("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
             TokenKind::Databases => Ok(Statement::ShowDatabases),
-            TokenKind::Diagnostics => self.finish_show_module("SHOW DIAGNOSTICS"),
+            TokenKind::Diagnostics => self.finish_unsupported_module("SHOW DIAGNOSTICS"),
             TokenKind::Field => self.show_field(),
             TokenKind::Grants => {
                 self.expect(TokenKind::For)?;
@@ -19,18 +19,18 @@ impl Parser<'_, '_> {
             }
             TokenKind::Measurement => self.expect_cardinality(ListingKind::Measurements),
             TokenKind::Measurements => self.show_measurements(),
-            TokenKind::Queries => self.finish_show("SHOW QUERIES", &[]),
+            TokenKind::Queries => self.finish_unsupported("SHOW QUERIES", &[]),
             TokenKind::Retention => {
                 self.expect(TokenKind::Policies)?;
                 Ok(Statement::ShowRetentionPolicies { database: self.on_database()? })
             }
             TokenKind::Series => self.show_series(),
-            TokenKind::Shard => self.finish_show("SHOW SHARD GROUPS", &[TokenKind::Groups]),
-            TokenKind::Shards => self.finish_show("SHOW SHARDS", &[]),
-            TokenKind::Stats => self.finish_show_module("SHOW STATS"),
-            TokenKind::Subscriptions => self.finish_show("SHOW SUBSCRIPTIONS", &[]),
+            TokenKind::Shard => self.finish_unsupported("SHOW SHARD GROUPS", &[TokenKind::Groups]),
+            TokenKind::Shards => self.finish_unsupported("SHOW SHARDS", &[]),
+            TokenKind::Stats => self.finish_unsupported_module("SHOW STATS"),
+            TokenKind::Subscriptions => self.finish_unsupported("SHOW SUBSCRIPTIONS", &[]),
             TokenKind::Tag => self.show_tag(),
-            TokenKind::Users => self.finish_show("SHOW USERS", &[]),
+            TokenKind::Users => self.finish_unsupported("SHOW USERS", &[]),
             _ => Err(unexpected(
                 &lexeme,
                 &[
@@ -56,12 +56,12 @@ impl Parser<'_, '_> {
     }
 
     /// Parses the last tokens of an unsupported statement.
-    fn finish_show(&mut self, what: &'static str, tokens: &[TokenKind]) -> Parsed<Statement> {
+    fn finish_unsupported(&mut self, what: &'static str, tokens: &[TokenKind]) -> Parsed<Statement> {
         tokens.iter().try_for_each(|&token| self.expect(token))?;
         Ok(Statement::Unsupported { what })
     }
 
-    fn finish_show_module(&mut self, what: &'static str) -> Parsed<Statement> {
+    fn finish_unsupported_module(&mut self, what: &'static str) -> Parsed<Statement> {
         if self.accept(TokenKind::For) {
             self.string()?;
         }
