@@ -94,14 +94,14 @@ impl LongString {
         let first = body[..closing_quote].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
         let line = body[first..].split(|&byte| byte == b'\n').next().unwrap_or_default();
         let mut quotes = 0;
-        let mut at = 0;
-        while at < line.len() {
-            match line[at] {
-                b'\\' => at += 1,
+        let mut offset = 0;
+        while offset < line.len() {
+            match line[offset] {
+                b'\\' => offset += 1,
                 b'"' => quotes += 1,
                 _ => {}
             }
-            at += 1;
+            offset += 1;
         }
         quotes % 2 == 1
     }

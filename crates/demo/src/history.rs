@@ -59,10 +59,10 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut on_days: impl FnM
 fn write_day(factory: &Factory, sensors: &[&SimulatedSensor], times: Range<i64>, body: &mut String) -> u64 {
     body.clear();
     for sensor in sensors {
-        let mut at = times.start;
-        while at < times.end.min(factory.began + 1) {
-            factory.write_lines(sensor, at, body);
-            at += factory.step(sensor, at, STEP);
+        let mut time_s = times.start;
+        while time_s < times.end.min(factory.began + 1) {
+            factory.write_lines(sensor, time_s, body);
+            time_s += factory.step(sensor, time_s, STEP);
         }
     }
     body.lines().count() as u64

@@ -218,18 +218,18 @@ fn apply_change(disk: &MemoryDisk, change: &[u8]) -> Effect {
     }
     let name = &names[usize::from(byte(1)) % names.len()];
     let mut content = read_file(disk, name);
-    let at = number(2) % content.len().max(1);
+    let offset = number(2) % content.len().max(1);
     let length = number(4) % 600;
-    let end = content.len().min(at + length);
+    let end = content.len().min(offset + length);
     let mut kind = Effect::Damage;
     match byte(0) % 9 {
-        0 if !content.is_empty() => content[at] ^= 1 << (byte(6) % 8),
-        1 => content.truncate(at),
+        0 if !content.is_empty() => content[offset] ^= 1 << (byte(6) % 8),
+        1 => content.truncate(offset),
         // A torn write leaves zeros, or bytes from elsewhere.
-        2 => content[at..end].fill(0),
+        2 => content[offset..end].fill(0),
         3 => {
-            let to = content.len().saturating_sub(end - at.min(end)) / 2;
-            content.copy_within(at.min(end)..end, to);
+            let to = content.len().saturating_sub(end - offset.min(end)) / 2;
+            content.copy_within(offset.min(end)..end, to);
             kind = Effect::Copied;
         }
         4 => content.extend(std::iter::repeat_n(byte(6), length)),

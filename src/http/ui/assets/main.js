@@ -37,8 +37,8 @@ let shownKey = "";
 let listError = null;
 
 function database() {
-  const named = parse(location.hash).settings.get("db");
-  return named ?? (databaseNames.includes("default") || databaseNames.length === 0 ? "default" : databaseNames[0]);
+  const requested = parse(location.hash).settings.get("db");
+  return requested ?? (databaseNames.includes("default") || databaseNames.length === 0 ? "default" : databaseNames[0]);
 }
 
 function views() {
