@@ -70,6 +70,7 @@ pub enum ShardMessage {
 }
 
 /// A sensor of a request for unflushed readings.
+#[derive(Debug)]
 pub struct RequestedSensor {
     /// The index in the request.
     pub index: usize,

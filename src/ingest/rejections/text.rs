@@ -46,14 +46,14 @@ impl KeptLine {
         let precision = Precision::from_name(&self.precision).unwrap_or(Precision::Nanoseconds);
         let text = self.text.as_bytes();
         if is_json(&self.text) {
-            self.to_line_protocol(Items::new(text, precision, unlimited), &unlimited)
+            self.encode_point(Items::new(text, precision, unlimited), &unlimited)
         } else {
-            self.to_line_protocol(Lines::new(text, precision, unlimited), &unlimited)
+            self.encode_point(Lines::new(text, precision, unlimited), &unlimited)
         }
     }
 
     /// Returns the single point as line protocol, without the fields that are already stored.
-    fn to_line_protocol<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
+    fn encode_point<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
         let mut line = String::new();
         {
             let point = points.next()?.ok()?;
