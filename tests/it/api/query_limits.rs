@@ -26,10 +26,10 @@ fn an_exceeded_query_limit_is_named() {
         if !is_refused {
             assert!(answer.status == 200 && !text.contains("error"), "{path} {parameters}: {text}");
         } else if path == "/query" {
-            assert!(text.contains("the query selects"), "{parameters}: {text}");
+            assert!(text.contains("sensors of the query: "), "{parameters}: {text}");
         } else {
             let error = answer.expect(400).json();
-            assert!(text_at(&error, "error").contains("the query selects"), "{path} {parameters}: {text}");
+            assert!(text_at(&error, "error").contains("sensors of the query: "), "{path} {parameters}: {text}");
         }
     }
 }

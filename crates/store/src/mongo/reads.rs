@@ -102,9 +102,7 @@ impl CausalClient {
     /// Reads documents that a majority has, limited by the query's extent.
     pub async fn find(&self, collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
         let mut session = self.session().await.map_err(|e| classify(&e))?;
-        let found = find_in_session(&mut session, collection, query, ReadConcern::majority()).await;
-        self.note(session.operation_time());
-        found
+        find_in_session(&mut session, collection, query, ReadConcern::majority()).await
     }
 
     /// Starts reads from one snapshot.
@@ -130,14 +128,15 @@ impl SnapshotReads<'_> {
         if let Some(session) = &mut self.session {
             return find_in_session(session, collection, query, ReadConcern::snapshot()).await;
         }
+        // Fixed, because on a busy server the latest operation is always ahead of the snapshot.
+        let required = *self.client.last.lock();
         // The server chooses the snapshot in the first read.
         loop {
-            let required = *self.client.last.lock();
             let session = self.client.client.start_session().snapshot(true).await;
             let mut session = session.map_err(|e| classify(&e))?;
             let found = find_in_session(&mut session, collection, query.clone(), ReadConcern::snapshot()).await?;
-            if session.snapshot_time() >= required {
-                self.client.note(session.snapshot_time());
+            // A missing collection has no time.
+            if session.snapshot_time().is_none_or(|time| Some(time) >= required) {
                 self.session = Some(session);
                 return Ok(found);
             }

@@ -82,7 +82,6 @@ pub async fn first_pages(
         }
         found.push(FoundPage { sensor: *sensor, page: scanned, has_overflow: has_overflow(page) });
     }
-    client.note(session.operation_time());
     Ok(Some(found))
 }
 
