@@ -173,7 +173,8 @@ pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
 fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     let stamps =
         parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });
-    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, stamp_millis));
+    let count = stamps.clone().count();
+    let latest = stamps.max().map_or(0, stamp_millis);
     let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
     (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
 }

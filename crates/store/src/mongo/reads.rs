@@ -1,6 +1,6 @@
 //! Reads documents into memory, limited by an extent.
 //!
-//! Reads see every operation that the server has answered. After a failover, the snapshot that a majority of the members
+//! Reads see every write of this process that the server has acknowledged. After a failover, the snapshot that a majority of the members
 //! is known to have may be older than a write that the old primary acknowledged. A read that names the time of that write
 //! waits until the new primary's snapshot includes it.
 
@@ -66,7 +66,7 @@ impl Query {
     }
 }
 
-/// A client that knows the cluster time of the latest operation that the server has answered.
+/// A client that knows the cluster time of its latest acknowledged write.
 #[derive(Debug, Clone)]
 pub struct CausalClient {
     client: Client,
@@ -78,18 +78,18 @@ impl CausalClient {
         Self { client, last: Arc::default() }
     }
 
-    /// Notes the time of an answered operation.
+    /// Notes the time of an acknowledged write.
     pub fn note(&self, time: Option<Timestamp>) {
         let mut last = self.last.lock();
         *last = (*last).max(time);
     }
 
-    /// Notes the time in the reply to a command.
+    /// Notes the time in the reply to a write.
     pub fn note_reply(&self, reply: &Document) {
         self.note(reply.get_timestamp("operationTime").ok());
     }
 
-    /// Starts a session whose reads see every operation noted so far.
+    /// Starts a session whose reads see every write noted so far.
     pub async fn session(&self) -> std::result::Result<ClientSession, Error> {
         let mut session = self.client.start_session().causal_consistency(true).await?;
         let last = *self.last.lock();
@@ -115,7 +115,7 @@ impl CausalClient {
     }
 }
 
-/// Reads from one snapshot, which includes every operation noted before the first read.
+/// Reads from one snapshot, which includes every write noted before the first read.
 pub struct SnapshotReads<'a> {
     client: &'a CausalClient,
     /// `None` before the first read.
