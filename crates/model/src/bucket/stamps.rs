@@ -140,7 +140,12 @@ impl Stamps {
 
     /// Returns true if all cells of a reading have the reading's stamp.
     fn is_uniform(&self, row: usize) -> bool {
-        self.cells.is_empty() || self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX))).next().is_none()
+        self.cells.is_empty() || self.cells_of(row).next().is_none()
+    }
+
+    /// The cells of a reading whose stamps differ from the reading's.
+    fn cells_of(&self, row: usize) -> impl Iterator<Item = (&(u32, u16), &Stamp)> {
+        self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX)))
     }
 
     /// Renumbers the columns: `new_columns` maps old to new numbers, `None` for removed columns.
@@ -167,9 +172,8 @@ impl Stamps {
         let new_row = self.rows.len();
         self.rows.push(other.rows[row]);
         if !other.is_uniform(row) {
-            let cells = other.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX)));
             let new_key = |other_column: u16| Some(key(new_row, column(usize::from(other_column))?));
-            self.cells.extend(cells.filter_map(|((_, column), stamp)| Some((new_key(*column)?, *stamp))));
+            self.cells.extend(other.cells_of(row).filter_map(|((_, column), stamp)| Some((new_key(*column)?, *stamp))));
         }
     }
 
@@ -185,8 +189,9 @@ impl Stamps {
     /// Sets the stamp of all cells of a reading.
     pub fn set_row(&mut self, row: usize, stamp: Stamp) {
         self.rows[row] = stamp;
-        if !self.is_uniform(row) {
-            self.cells.retain(|(cell_row, _), _| *cell_row as usize != row);
+        let cells: Vec<(u32, u16)> = self.cells_of(row).map(|(cell, _)| *cell).collect();
+        for cell in cells {
+            self.cells.remove(&cell);
         }
     }
 
