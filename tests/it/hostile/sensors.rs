@@ -26,7 +26,7 @@ fn a_flood_of_sensors_of_one_token_stays_within_its_quota() {
     let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };
-    flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood ({LIMIT} sensors)"));
+    flood(&good, &bad, "sensors of a token", &format!("exceeds the quota of token flood ({LIMIT} sensors)"));
     // Only the token is limited.
     good.ask("POST", "/write?db=flood", &invented_sensors(LIMIT, START)).expect(204);
 }
