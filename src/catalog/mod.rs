@@ -33,7 +33,7 @@ use self::spellings::Spellings;
 use crate::access::{Caller, Exhausted, Quota};
 use crate::bucket::{CatalogSensor, CatalogVersion, Meta, Renames, SensorDocument};
 use crate::config::{Settings, bound};
-use crate::reading::Sensor;
+use crate::reading::{Sensor, Stamp};
 
 /// Maximum number of alternative spellings (the same tags in another order) kept per sensor.
 const SPELLINGS_MAX: u8 = 4;
@@ -349,6 +349,16 @@ impl Catalog {
         known.note_kind(change);
         database.meta.note(&known.sensor.key, change, self.list_age);
         self.note_news();
+    }
+
+    /// Removes the new metadata of a database that is older than `before`, the last deletion that covers a sensor.
+    pub fn cut_meta(&self, database: &str, before: impl Fn(&Sensor) -> Stamp) {
+        let Some(database) = self.database(database) else { return };
+        for key in database.meta.all().into_keys() {
+            if let Some(known) = self.sensor(&database, &key) {
+                database.meta.cut(&key, before(&known.sensor));
+            }
+        }
     }
 
     /// Returns the sensors that a list read at the catalog version `version` may lack: those with unflushed readings,

@@ -15,9 +15,9 @@ use crate::bucket::store::WriteOutcome;
 use crate::bucket::{HourVersions, StorageError, Store};
 use crate::catalog::Catalog;
 use crate::clock::{ClockSample, StampClock, wall_ms};
-use crate::reading::Stamp;
 use crate::reading::duration::show_duration;
 use crate::reading::stamp::{first_stamp, stamp_millis};
+use crate::reading::{Sensor, Stamp};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 
@@ -235,7 +235,8 @@ impl Member {
     }
 
     /// Returns true if the changed registry must be written. A store that only this instance uses needs no heartbeat: a
-    /// write is due only after readings were stored, and once when all are settled, because sealing waits for that.
+    /// write is due only after readings were stored, once when all are settled, because sealing waits for that, and when a
+    /// job waits for the floor.
     fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, state: &mut BeatState) -> bool {
         if self.store.has_other_writers() || before.log(self.opening).is_none() || !next.deletions.is_empty() {
             return before != next;
@@ -325,6 +326,8 @@ impl Member {
             self.catalog.doubt(&deletion.database, None);
             if deletion.statement.is_none()
                 && let Err(error) = self.store.revisit(&deletion.database).await
+            let deleted_before = |sensor: &Sensor| self.registry_view.deleted_before(&deletion.database, sensor);
+            self.catalog.cut_meta(&deletion.database, deleted_before);
             {
                 tracing::warn!(database = %deletion.database, %error, "cannot list the collections of a dropped database");
             }

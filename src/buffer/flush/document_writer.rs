@@ -272,6 +272,9 @@ impl SensorDocumentWriter {
         // The stored metadata needs no cut, because reads hide deleted values.
         let before = if change.is_empty() { SETTLED } else { registry.deleted_before(&database.name, &known.sensor) };
         change.cut(before);
+        // Readers keep new metadata for some seconds after it is stored, which may be longer than a deletion is
+        // remembered.
+        database.meta.cut(&known.sensor.key, before);
         // Drop values that were stored before a restart, because they may have been deleted since.
         change.retain(|stamp| !registry.is_stored(stamp));
         let changes = both.iter().flatten().map(|noted| noted.meta_guards.len()).sum();

@@ -89,6 +89,26 @@ fn two_instances_agree_on_metadata() {
     wait_until("it is gone for both", TIMEOUT, || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
 }
 
+/// Regression: an instance showed metadata from its WAL again for some seconds after it was started, although another
+/// instance had dropped the series: it kept new metadata for longer than the registry remembered the deletion.
+#[test]
+fn dropped_metadata_in_the_log_of_a_killed_instance_stays_dropped() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
+    let here = launch.clone().start();
+    write_flushed(&here, format!("m,s=1 v=1 {T}\n"));
+    let mut there = launch.clone().env("FAULT_KILL_AT", "before_sensors:1").start();
+    send(&there, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
+    eventually("it dies before it stores the metadata", TIMEOUT, || there.exited());
+    execute(&here, "d", "DROP SERIES FROM m WHERE s = '1'");
+    there.restart_as(launch);
+    let mut polls_left = 40;
+    wait_until("the deletion is forgotten", TIMEOUT, || {
+        assert_eq!((meta(&there, "m,s=1"), meta(&here, "m,s=1")), (None, None));
+        polls_left -= usize::from(metric(&there, "hourglass_registry_deletions") == 0.0);
+        polls_left == 0
+    });
+}
+
 /// Regression: a deletion removed the document of a sensor that had just received metadata from another instance.
 #[test]
 fn metadata_stored_during_a_deletion_stays() {
