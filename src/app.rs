@@ -117,7 +117,7 @@ async fn serve(
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
     report_memory(&settings, &metrics);
-    let stamps = Arc::new(StampClock::new(clock_bounds(&settings)));
+    let stamps = Arc::new(StampClock::new(clock_bounds(&settings), store.has_other_writers()));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -149,7 +149,9 @@ async fn serve(
     let backups = Arc::new(Semaphore::new(1));
     let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
     let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };
-    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
+    let (stop_sender, stopping) = watch::channel(false);
+    let edits = Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, stopping.clone());
+    let edits = Arc::new(edits);
     let jobs = upkeep::start(&ingest, opened.compact_job(), metrics.clone());
     let app = Arc::new(App {
         jobs,
@@ -173,7 +175,6 @@ async fn serve(
     tokio::spawn(keep_samples(app.clone()));
     let mut stop = Stop::new(stop_request.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
-    let (stop_sender, stopping) = watch::channel(false);
     let addresses = listeners.addresses;
     let server = listeners.serve(&settings, app.clone(), &stopping, hangups);
     on_ready(Ready {

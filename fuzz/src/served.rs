@@ -116,7 +116,7 @@ fn create_app() -> (Arc<App>, Metrics) {
     let store = Arc::new(MergedView::new(store));
     let sensor_test = Arc::new(query::influx::sensor_test);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-    let clock = Arc::new(StampClock::new(clock));
+    let clock = Arc::new(StampClock::new(clock, false));
     let (ingest, closing) =
         Ingest::start(settings.clone(), store.clone(), sensor_test, wal, &recovery, clock, metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
@@ -133,7 +133,8 @@ fn create_app() -> (Arc<App>, Metrics) {
     let metrics_of_app = metrics.clone();
     let query = Arc::new(query);
     let edit_options = EditOptions { timeout: HEAD, read_bytes: 1 << 20 };
-    let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
+    let edits =
+        Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, watch::channel(false).1));
     let app = App {
         jobs: Jobs::new(metrics.clone()),
         ingest,

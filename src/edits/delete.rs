@@ -57,7 +57,12 @@ impl Edits {
             return Err(EditError::Refused(format!("not a deletion by value: {}", deletion.statement)));
         };
         let Ok(_turn) = self.turn.acquire().await else { return Err(IngestError::Stopping.into()) };
-        let mark = self.ingest.mark(&database, deletion.now, self.options.timeout).await?;
+        let mut stopping = self.stopping.clone();
+        // A stop does not wait for other instances. Nothing is deleted yet.
+        let mark = tokio::select! {
+            mark = self.ingest.mark(&database, deletion.now, self.options.timeout) => mark?,
+            _ = stopping.wait_for(|is_stopping| *is_stopping) => return Err(IngestError::Stopping.into()),
+        };
         // Resolve the targets again, because everything older is stored now and every sensor with such readings is
         // listed. Take only a target that still has a condition: without one, the deletion would remove whole sensors.
         let targets = self.targets(deletion, first.known_fields()).await?;

@@ -10,7 +10,7 @@ mod resolve;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 pub use self::count::DeletionCount;
 pub use self::delete::ValueDeletion;
@@ -36,11 +36,19 @@ pub struct Edits {
     store: Arc<MergedView>,
     options: EditOptions,
     turn: Semaphore,
+    /// Becomes true when the service stops.
+    stopping: watch::Receiver<bool>,
 }
 
 impl Edits {
     #[must_use]
-    pub fn new(ingest: Arc<Ingest>, query: Arc<Query>, store: Arc<MergedView>, options: EditOptions) -> Self {
-        Self { ingest, query, store, options, turn: Semaphore::new(1) }
+    pub fn new(
+        ingest: Arc<Ingest>,
+        query: Arc<Query>,
+        store: Arc<MergedView>,
+        options: EditOptions,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self { ingest, query, store, options, turn: Semaphore::new(1), stopping }
     }
 }

@@ -259,6 +259,24 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
 }
 
+/// Regression: a deletion that waited for the WAL of a lost folder kept a stop waiting for `server.shutdown_timeout`, and
+/// the exit status said that something was left.
+#[test]
+fn a_stop_does_not_wait_for_the_log_of_another_instance() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
+    let mut here = launch.clone().start();
+    let mut there = launch.config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
+    write(&there, &format!("m,t=a v=20 {START}\n"));
+    there.kill();
+    write(&here, &format!("m,t=b v=20 {START}\n"));
+    let url = here.url(&format!("/query?db={DATABASE}&q={}", encode("DELETE FROM m WHERE v >= 10")));
+    let waiting = std::thread::spawn(move || request("POST", &url, b"", &[]));
+    wait_until("the deletion has a mark", TIMEOUT, || metric(&here, "hourglass_wal_records_total") >= 2.0);
+    assert!(here.stop().success(), "{}", here.stderr());
+    let answer = waiting.join().expect("a thread").expect("an answer");
+    assert_eq!(answer.status, 503, "{}", answer.text());
+}
+
 /// Previews of DELETE, DROP SERIES and DROP MEASUREMENT, and unknown fields.
 #[test]
 fn a_preview_counts_and_changes_nothing() {
