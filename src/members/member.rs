@@ -248,6 +248,7 @@ impl Member {
         std::mem::replace(&mut state.stored, stored) != stored
             || is_settled_now
             || next.floor < before.greatest_watermark()
+            || self.registry_view.is_awaited(before.floor..next.floor)
     }
 
     /// Marks the folder and, on the first call, waits until every live member has written a beat. A member reads the

@@ -2,6 +2,7 @@
 //! and the remembered deletions. The task of `Member` updates it, and everything else reads
 //! it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,8 @@ struct RegistryState {
     greatest_stamp: Stamp,
     /// Stored records of earlier openings of this WAL.
     stored: Vec<StoredRecords>,
+    /// The greatest stamp that a job waits for the floor to pass.
+    awaited: Stamp,
 }
 
 /// A range of stored WAL records.
@@ -84,6 +87,7 @@ impl RegistryView {
             deletions: Vec::new(),
             greatest_stamp: SETTLED,
             stored: Vec::new(),
+            awaited: SETTLED,
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
         Self { masks, compiler, marks: Arc::default(), openings, is_shared: shared, state: Mutex::new(state) }
@@ -116,6 +120,17 @@ impl RegistryView {
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
         let restamps = state.view.restamps || (self.is_shared && is_old) || self.marks.has_any();
         MergeView { restamps, ..state.view }
+    }
+
+    /// Makes the floor pass a stamp even while no readings arrive.
+    pub fn await_floor(&self, stamp: Stamp) {
+        let mut state = self.state.lock();
+        state.awaited = state.awaited.max(stamp);
+    }
+
+    /// Returns true if a job waits for one of these floors.
+    pub fn is_awaited(&self, floors: Range<Stamp>) -> bool {
+        floors.contains(&self.state.lock().awaited)
     }
 
     /// Returns true if the registry was read since the start. Before that, deletions are unknown.

@@ -94,7 +94,13 @@ impl Strip {
         // Under another stamp, readings may have arrived for days that were stripped already.
         self.left.retain(|name, (of, _)| settings.for_database(name).expired_readings == Some(*of));
         let floor = self.floor();
-        let is_left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < floor;
+        let is_left = |gone: &ExpiredReadings| {
+            let is_left = gone.done < gone.before;
+            if is_left {
+                self.sealer.context.registry_view.await_floor(gone.stamp);
+            }
+            is_left && gone.stamp < floor
+        };
         let waiting =
             |(name, of): (&String, &DatabaseSettings)| Some((name.clone(), of.expired_readings.filter(is_left)?));
         let mut waiting: Vec<(String, ExpiredReadings)> = settings.by_database.iter().filter_map(waiting).collect();
