@@ -1,6 +1,6 @@
-"""Decodes the readings of sealed days, which stored-forms.md describes: packed ones byte by byte, and columns.
+"""Decodes the readings of sealed days, which stored-forms.md describes: plain ones, packed ones byte by byte, and columns.
 usage: python3 sealed_days.py [--json] [FILE]
-FILE, or standard input, holds the bytes of `readings` alone, or documents of `<db>.days` as Extended JSON, one per line,
+FILE, or standard input, holds the bytes of `packed` alone, or documents of `<db>.days` as Extended JSON, one per line,
 as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds."""
 import base64, calendar, io, itertools, json, struct, sys, time
 from urllib.parse import unquote
@@ -40,8 +40,7 @@ def rows_of(times, columns):  # [(time, {field: value}), …]
         for (_, fields), value in zip(rows, column):
             if value is not None: fields[name] = value
     return rows
-def unpacked(packed):  # the bytes of `readings`
-    if not packed: return []  # they have expired
+def unpacked(packed):  # the bytes of `packed`
     sealed = Bytes(packed)
     if sealed.take(1) != b"\1": raise ValueError("these are not readings of a sealed day of form 1")
     sealed.varint()  # how many bytes the frame has once it is decompressed
@@ -59,11 +58,15 @@ def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date i
     seconds, _, rest = value.rstrip("Z").partition(".")
     return calendar.timegm(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) * 1000 + int(rest.ljust(3, "0"))
 def decoded(day):
-    readings = day.get("packed", day["readings"])
-    if "at" not in readings: return unpacked(base64.b64decode(readings["$binary"]["base64"]))
-    times = zip(readings["at"], readings.get("ns", itertools.repeat(0)))
-    columns = ((unquote(key), map(plain, column)) for key, column in readings["fields"].items())
-    return rows_of([plain(at) * 10**6 + plain(rest) for at, rest in times], columns)
+    if day["kind"] == "expired": return []
+    if day["kind"] == "plain": return rows_of_plain(day["readings"])
+    if day["kind"] != "columns": return unpacked(base64.b64decode(day.get("packed", day.get("readings"))["$binary"]["base64"]))
+    times = zip((columns := day["columns"])["at"], columns.get("ns", itertools.repeat(0)))
+    cells = ((unquote(key), map(plain, column)) for key, column in columns["fields"].items())
+    return rows_of([plain(at) * 10**6 + plain(rest) for at, rest in times], cells)
+def rows_of_plain(readings):
+    time_of = lambda one: plain(one.pop("ts")) * 10**6 + plain(one.pop("ns", 0))
+    return [(time_of(one), {unquote(key): plain(value) for key, value in one.items()}) for one in readings]
 def line(sensor, time, fields):
     def text(value):
         if isinstance(value, str): return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

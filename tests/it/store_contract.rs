@@ -83,6 +83,7 @@ contract! {
     removal::an_old_view_does_not_match_a_recreated_page,
     removal::buckets_are_removed_by_sensor_and_hour,
     removal::sensor_documents_are_removed,
+    removal::parts_of_days_are_removed_by_age,
     removal::a_dropped_database_can_be_recreated,
     settings::settings_round_trip,
     settings::settings_need_the_current_rev,

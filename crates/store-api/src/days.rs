@@ -9,7 +9,7 @@ use super::pages::{Extent, Order, ScanResult, WriteOutcome};
 use hourglass_model::bucket::day::{DayId, DayPart, DayWrite, StoredDay};
 use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
-use hourglass_model::reading::{Day, Hour, Month};
+use hourglass_model::reading::{Day, Hour, Month, Stamp};
 
 /// Sealed days and monthly totals, by database. A day is stored in parts ([`DayPart`]), each a document.
 #[async_trait]
@@ -31,6 +31,14 @@ pub trait DayStore: Send + Sync {
     /// Before it returns, it removes the monthly totals of every day that was written or whose outcome is unknown. If that
     /// removal fails, the write counts as failed.
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome>;
+
+    /// Removes the parts of these sensors that lie in a range of hours and have only cells with stamps below `limit`,
+    /// without decoding them, and the monthly totals of their days. Other parts stay: their floor, or a chunk's stamp, is
+    /// at least `limit`.
+    ///
+    /// # Errors
+    /// If a later version wrote one of the parts. The other ones are removed nevertheless.
+    async fn remove_days(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()>;
 
     /// Reads one sensor's day parts that overlap `hours`, until the end of the range or the extent is reached. Returns one
     /// page per hour and part, in hour order, from one snapshot. Hours are never split.

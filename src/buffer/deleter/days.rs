@@ -12,11 +12,16 @@ use crate::reading::{Day, Sensor};
 const DAYS: usize = 4;
 
 impl Deleter {
-    /// Removes deleted cells from parts of days, and the claims on parts that others are about to fill. Works stage by
-    /// stage, and lists the parts of a stage after the previous stage is done (see `bucket::day`).
+    /// Removes deleted cells from parts of days, and the claims on parts that others are about to fill. First removes the
+    /// parts that are deleted whole. Then cuts the others stage by stage, and lists the parts of a stage after the
+    /// previous stage is done (see `bucket::day`).
     pub(crate) async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
+        let whole = gone.whole_hours();
+        if !whole.is_empty() {
+            self.context.store.raw().remove_days(gone.database, &keys, whole, gone.before).await?;
+        }
         let mut next_stage = 0;
         while next_stage <= DayPart::LAST_STAGE {
             let parts = self

@@ -19,8 +19,10 @@ fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
     DayId { sensor: sensor.clone(), day: Day(DAY.0 + day), part: DayPart::Whole }
 }
 
-/// Returns a reading in each of these hours of a day, with every type of value.
+/// Returns a reading in each of these hours of a day, with every type of value. Days of odd values are too large for the
+/// plain form.
 pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
+    let pad = if value % 2 == 0 { String::new() } else { "x".repeat(20_000) };
     let start = Day(DAY.0 + day).hours().start;
     let of_hour = |hour: &i64| {
         let time = Hour(start.0 + hour).start_ns() + 1_234_567_891;
@@ -29,7 +31,7 @@ pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
             ("integer", Value::Integer(value * hour - 7)),
             ("unsigned", Value::Unsigned(u64::MAX - u64::try_from(*hour).expect("an hour"))),
             ("truth", Value::Boolean(hour % 2 == 0)),
-            ("text", Value::String(format!("{hour} ° $.\u{1f600}").into())),
+            ("text", Value::String(format!("{hour} ° $.\u{1f600}{pad}").into())),
             ("$a.b", Value::Float(if hour % 3 == 0 { 1e300 } else { f64::MIN_POSITIVE })),
         ];
         let fields = if hour % 5 == 4 { &fields[..2] } else { &fields[..] };

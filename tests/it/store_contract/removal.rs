@@ -1,8 +1,10 @@
 //! Removals take exactly what they should, and no outdated view restores it.
 
 use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, WriteOutcome};
-use hourglass::bucket::{Bucket, SensorDocument, Store};
-use hourglass::reading::Hour;
+use hourglass::bucket::{
+    Bucket, DayId, DayPart, DayWrite, MonthId, MonthTotals, MonthWrite, Readings, SensorDocument, Store,
+};
+use hourglass::reading::{Day, Hour, Month, Stamp, Value};
 
 use super::test_store::{
     CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
@@ -93,6 +95,59 @@ pub async fn buckets_are_removed_by_sensor_and_hour(target: &mut impl TestStore)
     assert_eq!(hours(target.store(), "a!").await.len(), 4);
     let gone = read(target.store(), DB, &bucket_id(&sensors[0], HOUR)).await;
     assert!(Bucket::from_stored(gone).pages().is_empty());
+}
+
+/// Parts are removed without being decoded: whole ones below a stamp only.
+pub async fn parts_of_days_are_removed_by_age(target: &mut impl TestStore) {
+    let day = Day::from_hour(HOUR);
+    let part = |name: &str, day: Day, part: DayPart| DayId { sensor: sensor(name, &[]), day, part };
+    let readings = |id: &DayId, floor: Stamp| {
+        let mut readings = Readings::default();
+        readings.raise_floor(floor);
+        readings.push(id.hours().start.start_ns(), floor + 1, [(&"v".into(), &Value::Integer(1))].into_iter());
+        readings.settle(true);
+        if !id.part.is_chunk() {
+            readings.raise_floor(floor + 1);
+        }
+        readings
+    };
+    let chunk = |stamp| DayPart::Chunk { stamp, hour: 0 };
+    let old = [
+        (part("a", day, DayPart::Whole), 10),
+        (part("a", day.next(), DayPart::Hour(3)), 10),
+        (part("a", day, chunk(11)), 10),
+        (part("a!", day.next(), DayPart::Whole), 10),
+    ];
+    let kept = [
+        (part("a", day.next().next(), DayPart::Whole), 10),
+        (part("a", day.next(), DayPart::Whole), 50),
+        (part("a!", day, chunk(51)), 10),
+        (part("b", day, DayPart::Whole), 10),
+    ];
+    for (id, floor) in old.iter().chain(&kept) {
+        let readings = readings(id, *floor);
+        let write = DayWrite { id, rev: 0, next_rev: 7, readings: Some(&readings), expired: None };
+        assert_eq!(target.store().write_days(DB, &[write]).await, [WriteOutcome::Applied], "{id:?}");
+    }
+    let month = MonthId { sensor: "a".into(), month: Month::from_day(day) };
+    let months = day..Day(day.0 + 40);
+    let months = Month::from_day(months.start)..Month::from_day(months.end);
+    let totals = MonthTotals::default();
+    let write = MonthWrite { id: &month, rev: 0, next_rev: 1, totals: Some(&totals) };
+    assert_eq!(target.store().write_months(DB, &[write]).await, [WriteOutcome::Applied]);
+    let hours = day.hours().start..day.next().hours().end;
+    target.store().remove_days(DB, &["a", "a!", "nobody"], hours.clone(), 50).await.expect("removed");
+    target.store().remove_days("another", &["b"], hours.clone(), 50).await.expect("nothing to remove");
+    // A part of a day is not in the range.
+    target.store().remove_days(DB, &["b"], hours.start.next()..hours.end, 50).await.expect("nothing to remove");
+    target.reopen().await;
+    let ids = |parts: &[(DayId, Stamp)]| parts.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    let left = target.store().read_days(DB, &ids(&old)).await.expect("an answer");
+    assert!(left.iter().all(Option::is_none), "{left:?}");
+    let left = target.store().read_days(DB, &ids(&kept)).await.expect("an answer");
+    assert!(left.iter().all(Option::is_some), "{left:?}");
+    let left = target.store().read_months(DB, &["a"], months, &Projection::ALL).await.expect("an answer");
+    assert!(left.is_empty(), "the totals of a month outlive its days");
 }
 
 fn document(name: &str) -> SensorDocument {

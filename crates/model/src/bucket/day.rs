@@ -174,6 +174,17 @@ pub const HOUR_CELLS_MAX: usize = 6 << 18;
 /// reject more than 64 MiB.
 pub const HOUR_BYTES_MAX: usize = 48 << 20;
 
+/// Maximum size of the readings of a plain part, in bytes as stored in pages: about 300 readings of two fields. A plain
+/// part has its readings as a page has them on MongoDB, and no hourly summaries.
+const PLAIN_BYTES_MAX: usize = 16 << 10;
+
+/// Returns true if a part with these readings is plain. So few readings take less space than hourly summaries of them,
+/// and are read as quickly.
+#[must_use]
+pub fn is_plain(readings: &Readings) -> bool {
+    readings.bytes() <= PLAIN_BYTES_MAX
+}
+
 /// The maximum size of one part.
 #[derive(Debug, Clone, Copy)]
 pub struct PartBounds {

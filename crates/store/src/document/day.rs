@@ -1,5 +1,6 @@
-//! Encodes a day's part as a document: hourly and daily summaries for people and aggregations, and the readings, packed or
-//! in columns. A chunk has no summaries and is always packed.
+//! Encodes a day's part as a document: summaries for people and aggregations, and the readings. Few readings are plain, as
+//! in a page, with a daily summary. More are packed or in columns, with hourly summaries too. A chunk has no summaries and
+//! is always packed.
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use hourglass_model::named;
 
 use super::columns::columns_document;
 use super::decode::{Detail, get};
-use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
+use super::encode::{self, SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, day_chunks_id, day_id};
 use crate::bucket::columns::Cell;
-use crate::bucket::day::by_hour;
+use crate::bucket::day::{by_hour, is_plain};
 use crate::bucket::expired::ExpiredDay;
 use crate::bucket::summary::Figures;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, Summary};
@@ -73,12 +74,15 @@ pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     w.begin("$set");
     content(&mut w, write, columns.as_deref());
     w.end();
+    w.begin("$unset");
+    Kind::of_write(write, columns.is_some()).left_out().iter().for_each(|name| w.count(name, 1));
+    w.end();
     w.finish()
 }
 
-/// Encodes the readings as columns. Returns `None` if the part is to be packed.
+/// Encodes the readings as columns. Returns `None` if the part has another form.
 fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
-    if form != SealForm::Columns || write.expired.is_some() || write.id.part.is_chunk() {
+    if form != SealForm::Columns || Kind::of_write(write, true) != Kind::Columns {
         return None;
     }
     write.readings.and_then(columns_document)
@@ -87,6 +91,8 @@ fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
 /// The content of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// Readings as in a page, and their daily summary.
+    Plain,
     /// Packed readings and their summaries.
     Packed,
     /// Readings as columns and their summaries.
@@ -97,15 +103,27 @@ pub(super) enum Kind {
     Expired,
 }
 
-named!(Kind: Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
+named!(Kind: Plain "plain", Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
 
 impl Kind {
     fn of_write(write: &DayWrite<'_>, in_columns: bool) -> Self {
         match write.id.part {
             _ if write.expired.is_some() => Self::Expired,
             DayPart::Chunk { .. } => Self::Chunk,
+            _ if write.readings.is_none_or(is_plain) => Self::Plain,
             _ if in_columns => Self::Columns,
             _ => Self::Packed,
+        }
+    }
+
+    /// The fields that documents of other kinds have.
+    fn left_out(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["hours", "packed", "columns"],
+            Self::Packed => &["readings", "columns"],
+            Self::Columns => &["readings", "packed"],
+            Self::Expired => &["readings", "packed", "columns"],
+            Self::Chunk => &["day", "hours", "packed", "columns"],
         }
     }
 
@@ -121,7 +139,8 @@ fn estimated_bytes(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
 }
 
 fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
-    w.text(KIND, Kind::of_write(write, columns.is_some()).name());
+    let kind = Kind::of_write(write, columns.is_some());
+    w.text(KIND, kind.name());
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
@@ -142,16 +161,10 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     if let Some(expired) = write.expired {
         return expired_content(w, write.id.day, expired);
     }
-    if write.id.part.is_chunk() {
-        // The validator requires these fields in every part.
-        for empty in ["day", "hours"] {
-            w.begin(empty);
-            w.end();
-        }
-        w.binary("readings", &[]);
+    if kind == Kind::Chunk {
         w.long("oldest", signed(readings.stamps().oldest()));
         w.binary("stamps", &readings.encode_stamps());
-        w.binary("packed", &sealed::pack(readings));
+        w.binary("readings", &sealed::pack(readings));
         return;
     }
     w.begin("day");
@@ -165,10 +178,16 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         w.end();
     }
     w.end();
+    if kind == Kind::Plain {
+        w.begin_array("readings");
+        encode::readings(w, readings, 0..readings.len());
+        w.end();
+        return;
+    }
     hourly_summaries(w, write.id.day, readings);
     match columns {
-        Some(columns) => w.raw("readings", columns),
-        None => w.binary("readings", &sealed::pack(readings)),
+        Some(columns) => w.raw("columns", columns),
+        None => w.binary("packed", &sealed::pack(readings)),
     }
 }
 
@@ -192,7 +211,6 @@ fn expired_content(w: &mut BsonWriter, day: Day, expired: &ExpiredDay) {
     }
     w.end();
     w.end();
-    w.binary("readings", &[]);
 }
 
 /// Returns the columns that have values but no number. Their summaries are for people; queries read the readings instead.

@@ -53,7 +53,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were decoded from these fields, so any bytes in them are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
-            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
+            if !["readings", "packed", "columns"].contains(&name.as_str()) && found != Some(expected) {
                 let shorten = |value: Option<RawBsonRef<'_>>| shorten(value.map(|value| format!("{value:?}")));
                 mismatches.push(Mismatch {
                     part: name.to_string(),
@@ -96,13 +96,8 @@ fn hour_field(document: &RawDocument) -> Result<u8, Detail> {
 
 fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
     let kind = Kind::of_document(document)?;
-    let rev = whole(document, "rev")?;
-    if kind != Kind::Expired {
-        return Ok(StoredDay { rev, readings: readings(document, kind)?, expired: None });
-    }
-    let mut readings = Readings::default();
-    readings.raise_floor(whole(document, "floor")?);
-    Ok(StoredDay { rev, readings, expired: Some(expired_day(document)?) })
+    let expired = if kind == Kind::Expired { Some(expired_day(document)?) } else { None };
+    Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document, kind)?, expired })
 }
 
 fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
@@ -132,13 +127,23 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     };
     let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
     match kind {
+        Kind::Plain => {
+            let mut readings = decode::readings(decode::array(document, "readings")?)?;
+            readings.raise_floor(floor);
+            Ok(readings)
+        }
         Kind::Columns => {
-            let columns = get(document, "readings")?.as_document().ok_or("readings is not a document")?;
+            let columns = get(document, "columns")?.as_document().ok_or("columns is not a document")?;
             decode_columns(columns, floor)
         }
-        Kind::Packed | Kind::Expired => unpack(binary("readings")?),
+        Kind::Packed => unpack(binary("packed")?),
+        Kind::Expired => {
+            let mut none = Readings::default();
+            none.raise_floor(floor);
+            Ok(none)
+        }
         Kind::Chunk => {
-            let mut readings = unpack(binary("packed")?)?;
+            let mut readings = unpack(binary("readings")?)?;
             readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
             Ok(readings)
         }
@@ -161,7 +166,7 @@ pub fn decode_day_scanned(
         if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());
         }
-        if projection.readings || kind == Kind::Chunk {
+        if projection.readings || matches!(kind, Kind::Plain | Kind::Chunk) {
             return Ok(projection.hour_pages(readings(document, kind)?, &wanted));
         }
         let mut pages = summarized_hours(document, kind, day, projection)?;
@@ -269,11 +274,12 @@ pub(super) fn list<'d, T>(
     items(array, name, item)
 }
 
-/// Returns the fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.
+/// Returns the fields of a part's document that a scan without readings needs: its hours, or the readings of a plain part
+/// or a chunk.
 #[must_use]
 pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     let mut wanted: Vec<Cow<'static, str>> =
-        ["_id", "schemaVersion", KIND, "sensor", "start", "floor", "hour", "chunk", "stamps", "packed", "hours.hour"]
+        ["_id", "schemaVersion", KIND, "sensor", "start", "floor", "hour", "chunk", "stamps", "readings", "hours.hour"]
             .map(Cow::Borrowed)
             .into();
     match &projection.fields {

@@ -262,7 +262,7 @@ impl NameCache {
     }
 }
 
-fn readings(array: &RawArray) -> Result<Readings, Detail> {
+pub(super) fn readings(array: &RawArray) -> Result<Readings, Detail> {
     let mut names = NameCache::default();
     let mut set = Readings::default();
     let mut last = None;

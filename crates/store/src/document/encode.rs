@@ -129,7 +129,7 @@ fn marks(w: &mut BsonWriter, page: &Page) {
     w.boolean("hasOverflow", page.has_overflow);
 }
 
-fn readings(w: &mut BsonWriter, readings: &Readings, range: Range<usize>) {
+pub(super) fn readings(w: &mut BsonWriter, readings: &Readings, range: Range<usize>) {
     let start = range.start;
     let columns: Vec<(Cow<'_, str>, &[Option<Value>])> =
         readings.columns().map(|(name, cells)| (key(name), cells)).collect();
@@ -137,7 +137,7 @@ fn readings(w: &mut BsonWriter, readings: &Readings, range: Range<usize>) {
         w.begin_element(index - start);
         time(w, readings.times()[index]);
         for (name, cells) in &columns {
-            if let Some(value) = &cells[index] {
+            if let Some(Some(value)) = cells.get(index) {
                 w.value(name, value);
             }
         }

@@ -1,19 +1,21 @@
 //! Parts of days in the file: encoding, reads, scans and writes.
 //!
 //! ```text
-//! part  := version:u8 (1)  kind:u8 (0 readings | 1 chunk | 2 expired)  content
+//! part  := version:u8 (1)  kind:u8 (0 readings | 1 chunk | 2 expired | 3 plain)  content
 //! content of readings := length:varint head  sum:u32 (CRC-32 of the key and the bytes before it, little-endian)  sealed
 //!         of expired  := length:varint head  sum:u32  times
+//!         of a plain part := rev:varint floor:varint  sensor  sealed
 //!         of a chunk  := rev:varint floor:varint oldest:varint  sensor  length:varint stamps  sealed
 //! head  := rev:varint floor:varint  sensor names  hours, see `store::figures`
 //! times := (count:varint first:i64 last:i64)…      per hour: number of readings, times of the first and last one in ns
 //! sensor, names: as in `page_form`       sealed: see `store::sealed`           stamps: see `bucket::stamps`
 //! ```
 //!
-//! The summaries precede the readings and have a checksum of their own, so that they can be read alone. A chunk has no
-//! summaries.
+//! The summaries precede the readings and have a checksum of their own, so that they can be read alone. A chunk and a
+//! plain part, which has few readings, have no summaries.
 
 mod raw;
+mod removal;
 mod scan;
 
 use std::ops::Range;
@@ -33,7 +35,7 @@ use super::remove::remove_all;
 use super::tables::{CHUNKS, DAYS, DocumentRows, Listing, MONTHS, Put, Tables, checksum, unseal, write_each};
 use super::{EmbeddedStore, SMALL_WRITE_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
-use crate::bucket::day::by_hour;
+use crate::bucket::day::{by_hour, is_plain};
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{
@@ -53,6 +55,8 @@ const READINGS: u8 = 0;
 const CHUNK: u8 = 1;
 /// The second byte of a part whose readings have expired.
 const EXPIRED: u8 = 2;
+/// The second byte of a part with few readings, without summaries.
+const PLAIN: u8 = 3;
 /// Bytes of the checksum behind a head.
 const CHECKSUM_BYTES: usize = 4;
 
@@ -77,7 +81,7 @@ struct DayHead<'a> {
     /// Lengths of the measurement, tag names and tag values in the sensor's key.
     part_lengths: Vec<u64>,
     names: Vec<&'a str>,
-    /// Summaries by hour. `None` for a chunk.
+    /// Summaries by hour. `None` for a chunk and a plain part.
     summaries: Option<PackedFigures<'a>>,
     /// Stamps of a chunk. Empty for other parts.
     stamps: &'a [u8],
@@ -132,6 +136,9 @@ fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec
         return out;
     }
     let mut head = encode_head(id, rev, readings.stamps().floor());
+    if is_plain(readings) {
+        return [&[VERSION, PLAIN], &*head, &*sealed::pack(readings)].concat();
+    }
     put_names(&mut head, readings);
     let mut hours = HourColumns::new(id.day, readings.columns().len());
     for (hour, readings) in &by_hour(readings.clone()) {
@@ -195,11 +202,16 @@ pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
 }
 
 fn take_rev(bytes: &mut PackedBytes<'_>) -> Result<u64, PageError> {
-    if take_kind(bytes)? != CHUNK {
+    if has_head(take_kind(bytes)?) {
         // The length of the head.
         bytes.varint()?;
     }
     Ok(bytes.varint()?)
+}
+
+/// Returns true if a part has summaries, in a head with a checksum of its own.
+fn has_head(kind: u8) -> bool {
+    matches!(kind, READINGS | EXPIRED)
 }
 
 /// Reads the version and the kind of a part.
@@ -209,7 +221,7 @@ fn take_kind(bytes: &mut PackedBytes<'_>) -> Result<u8, PageError> {
         other => return Err(PageError::Version(other)),
     }
     match bytes.byte()? {
-        kind @ (READINGS | CHUNK | EXPIRED) => Ok(kind),
+        kind @ (READINGS | CHUNK | EXPIRED | PLAIN) => Ok(kind),
         other => Err(PageError::Kind(other)),
     }
 }
@@ -226,16 +238,21 @@ impl<'a> DayHead<'a> {
     fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, PageError> {
         let mut rest = PackedBytes::new(bytes);
         let kind = take_kind(&mut rest)?;
-        if kind == CHUNK {
+        if !has_head(kind) {
+            let rev = rest.varint()?;
+            let floor = rest.varint()?;
+            let oldest = if kind == CHUNK { rest.varint()? } else { floor };
+            let part_lengths = take_part_lengths(&mut rest)?;
+            let stamps = if kind == CHUNK { rest.prefixed_bytes()? } else { &[] };
             return Ok(Self {
                 kind,
-                rev: rest.varint()?,
-                floor: rest.varint()?,
-                oldest: rest.varint()?,
-                part_lengths: take_part_lengths(&mut rest)?,
+                rev,
+                floor,
+                oldest,
+                part_lengths,
                 names: Vec::new(),
                 summaries: None,
-                stamps: rest.prefixed_bytes()?,
+                stamps,
                 readings: rest.unread(),
             });
         }
@@ -370,6 +387,19 @@ impl DayStore for EmbeddedStore {
         // Removals alone must not list the database.
         let listing = if puts.iter().all(|put| put.is_removal) { Listing::Keep } else { Listing::Add };
         self.write(puts.len(), bytes, move |db| write_each(db, &name, listing, &puts, write)).await
+    }
+
+    async fn remove_days(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()> {
+        for sensor in sensors {
+            let mut next = Some(removal::days_within(&hours).start);
+            while let Some(start) = next {
+                let name = database.to_owned();
+                let sensor = (*sensor).to_owned();
+                let left = start.hours().start..hours.end;
+                next = self.run_to_end(move |db| removal::remove(db, &name, &sensor, &left, limit)).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn scan_days(

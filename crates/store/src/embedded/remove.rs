@@ -12,7 +12,7 @@ use crate::bucket::{Result, StorageError};
 use crate::reading::{Hour, Stamp};
 
 /// Maximum rows that one transaction removes. The pages of the last bucket may exceed it.
-const ROWS_MAX: usize = 2000;
+pub(super) const ROWS_MAX: usize = 2000;
 
 /// Removes a sensor's buckets in a range of hours if all stamps of a bucket are below `limit`. Returns the hour to
 /// continue from, or `None` when done.

@@ -10,6 +10,7 @@ use mongodb::Collection;
 use parking_lot::Mutex;
 
 use super::reads::{Query, SnapshotReads};
+use super::remove;
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with_copies};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
@@ -18,7 +19,7 @@ use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, Scan
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
-use crate::reading::{Day, Hour, Month};
+use crate::reading::{Day, Hour, Month, Stamp};
 
 /// Maximum number of days per read in a scan of one sensor.
 const SCAN_DAYS_MAX: usize = 32;
@@ -31,6 +32,8 @@ const SNAPSHOT_RETRIES_MAX: usize = 20;
 const SNAPSHOT_RETRY_WAIT: Duration = Duration::from_millis(50);
 /// Maximum size of a part in bytes. MongoDB limits documents and commands to 16 MiB.
 const PART_BYTES_MAX: usize = 14 << 20;
+/// Maximum number of parts that one command removes by their age.
+const REMOVED_DAYS_MAX: usize = 500;
 /// Maximum number of pages or parts that one command removes.
 pub(super) const REMOVED_MAX: usize = 50;
 
@@ -61,10 +64,14 @@ impl MongoStore {
         self.read(read()).await
     }
 
-    /// Removes the monthly totals that include these days.
-    async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<()> {
-        let month_id = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::from_day(day.id.day));
-        let names: BTreeSet<String> = days.iter().map(month_id).collect();
+    /// Removes the monthly totals that include these days of sensors.
+    async fn remove_months(
+        &self,
+        collections: &Collections,
+        days: impl Iterator<Item = (&str, Day)> + Send,
+    ) -> Result<()> {
+        let names: BTreeSet<String> =
+            days.map(|(sensor, day)| document::month_id(sensor, Month::from_day(day))).collect();
         let names: Vec<String> = names.into_iter().collect();
         for names in names.chunks(MONTHS_MAX) {
             self.remove(&collections.months, doc! { "_id": { "$in": names } }).await?;
@@ -172,10 +179,43 @@ impl DayStore for MongoStore {
         self.write(&collections.days, changes, &outcomes).await;
         faults::point("month_left");
         // Remove the months even if writes failed, because a failed write may have been applied.
-        match self.remove_months(&collections, days).await {
+        let of_days = days.iter().map(|day| (&*day.id.sensor.key, day.id.day));
+        match self.remove_months(&collections, of_days).await {
             Ok(()) => outcomes.into_inner(),
             Err(error) => vec![WriteOutcome::Failed(error); days.len()],
         }
+    }
+
+    async fn remove_days(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()> {
+        let collections = Collections::new(&self.mongo, database);
+        for batch in sensors.chunks(remove::SENSORS_MAX) {
+            let range = doc! {
+                "sensor": { "$in": batch }, "start": { "$gte": date(hours.start) }, "end": { "$lte": date(hours.end) },
+            };
+            let mut filter = range.clone();
+            filter.extend(remove::are_parts_below(limit));
+            filter.insert("$nor", [remove::is_newer()]);
+            loop {
+                let fields = doc! { "_id": 1, "sensor": 1, "start": 1 };
+                let query = Query::new(filter.clone()).project(fields).limit(Extent::pages(REMOVED_DAYS_MAX));
+                let found = self.find(&collections.days, query).await?;
+                let ids: Vec<&str> = found.iter().filter_map(|part| part.get_str("_id").ok()).collect();
+                if ids.is_empty() {
+                    break;
+                }
+                let mut with_ids = filter.clone();
+                with_ids.insert("_id", doc! { "$in": ids });
+                let of_days = || found.iter().filter_map(|part| Some((part.get_str("sensor").ok()?, part_day(part)?)));
+                // A retry after an interruption does not find the removed parts, so their totals must be gone before.
+                self.remove_months(&collections, of_days()).await?;
+                self.remove(&collections.days, with_ids).await?;
+                faults::point("month_left");
+                // Totals may have been added in between.
+                self.remove_months(&collections, of_days()).await?;
+            }
+            self.refuse_newer(&collections.days, range).await?;
+        }
+        Ok(())
     }
 
     async fn scan_days(

@@ -54,6 +54,15 @@ pub fn has_stamp_at_least(stamp: Stamp) -> Document {
     doc! { "order.last": { "$gte": stamp } }
 }
 
+/// Returns the filter for parts of days with cells whose stamps are all below `stamp`.
+pub fn are_parts_below(stamp: Stamp) -> Document {
+    let stamp = i64::try_from(stamp).unwrap_or(i64::MAX);
+    doc! { "$or": [
+        { "chunk": { "$lt": stamp } },
+        { "chunk": { "$exists": false }, "floor": { "$lt": stamp } },
+    ] }
+}
+
 /// Returns the filter for documents that a later version wrote.
 pub fn is_newer() -> Document {
     doc! { "schemaVersion": { "$gt": versions::schema_version() } }

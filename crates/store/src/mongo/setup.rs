@@ -216,11 +216,10 @@ fn page_schema() -> Document {
 }
 
 fn day_schema() -> Document {
-    let fields = "kind sensor measurement tags start end rev count first last floor day hours readings";
-    let mut schema = schema(fields);
+    let mut schema = schema("kind sensor measurement tags start end rev count first last floor");
     if let Ok(properties) = schema.get_document_mut("properties") {
         properties.insert("count", doc! { "bsonType": ["int", "long"], "minimum": 0 });
-        properties.insert("readings", doc! { "bsonType": ["binData", "object"] });
+        properties.insert("readings", doc! { "bsonType": ["array", "binData"] });
     }
     schema
 }

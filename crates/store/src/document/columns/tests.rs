@@ -1,4 +1,4 @@
-//! Columns decode to the same readings as the packed form, and damaged columns are rejected.
+//! All forms of a part decode to the same readings, and damaged columns are rejected.
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
@@ -45,6 +45,15 @@ fn readings(rows: &Rows) -> Readings {
     set(times, columns.collect())
 }
 
+/// Adds a text that makes a part too large for the plain form.
+fn padded(readings: &Readings) -> Readings {
+    let pad: Vec<Cell> = vec![Some(Value::String("x".repeat(20_000).into())); readings.len()];
+    let columns = readings.columns().map(|(name, cells)| {
+        (name.clone(), cells.iter().cloned().chain(std::iter::repeat(None)).take(readings.len()).collect())
+    });
+    set(readings.times().to_vec(), columns.chain([("pad".into(), pad)]).collect())
+}
+
 fn set(times: Vec<i64>, columns: Vec<(Arc<str>, Vec<Cell>)>) -> Readings {
     let mut readings = Readings::from_columns(times, columns).expect("times in order");
     readings.raise_floor(FLOOR);
@@ -73,8 +82,9 @@ fn scanned(document: &RawDocument, projection: &Projection) -> Scanned {
 
 proptest! {
     #[test]
-    fn columns_decode_like_the_packed_form(rows in rows()) {
-        let readings = readings(&rows);
+    fn all_forms_decode_to_the_same_readings(rows in rows()) {
+        let plain = readings(&rows);
+        let readings = padded(&plain);
         let hours = readings.clone().parts(Hour::from_ns);
         let of_hours = hours.iter().map(|(hour, readings)| {
             (id(DayPart::Hour(u8::try_from(hour.0 - DAY.hours().start.0).expect("an hour"))), readings)
@@ -82,7 +92,18 @@ proptest! {
         for (id, readings) in std::iter::once((id(DayPart::Whole), &readings)).chain(of_hours) {
             let write = write(&id, readings);
             let [columns, packed] = [SealForm::Columns, SealForm::Packed].map(|form| encoded(&write, form));
-            prop_assert!(matches!(columns.get("readings"), Ok(Some(bson::raw::RawBsonRef::Document(_)))));
+            let plain = plain.clone().parts(Hour::from_ns).into_iter().filter(|(hour, _)| id.hours().contains(hour));
+            let plain = plain.fold(Readings::default(), |mut all, (_, part)| { all.unite(&part); all });
+            let plain_write = self::write(&id, &plain);
+            let plain_document = encoded(&plain_write, SealForm::Columns);
+            prop_assert_eq!(plain_document.get_str("kind").ok(), Some("plain"));
+            prop_assert!(decode_day(&plain_document).expect("a day").readings == plain);
+            prop_assert_eq!(decode_raw_day(&plain_document).expect("a day").mismatches.len(), 0);
+            if readings.is_empty() {
+                continue;
+            }
+            let kinds = [&columns, &packed].map(|document| document.get_str("kind").unwrap_or_default());
+            prop_assert_eq!(kinds, ["columns", "packed"]);
             let day = decode_day(&columns).expect("a day");
             let of_packed = decode_day(&packed).expect("a day");
             prop_assert_eq!((day.rev, &day.readings), (of_packed.rev, &of_packed.readings));
@@ -94,11 +115,18 @@ proptest! {
             let raw = decode_raw_day(&columns).expect("a day");
             prop_assert_eq!((&raw.id, raw.mismatches.len(), &raw.day.readings), (&id, 0, readings));
             // An update to this form leaves no field of the other form.
-            for (before, form) in [(&packed, SealForm::Columns), (&columns, SealForm::Packed)] {
+            let forms = [(&packed, &write, SealForm::Columns), (&columns, &write, SealForm::Packed)];
+            let to_plain = [(&packed, &plain_write, SealForm::Packed), (&columns, &plain_write, SealForm::Packed)];
+            let from_plain = [(&plain_document, &write, SealForm::Packed), (&plain_document, &write, SealForm::Columns)];
+            for (before, write, form) in forms.into_iter().chain(to_plain).chain(from_plain) {
                 let mut updated: Document = Document::try_from(&**before).expect("a document");
-                let update = Document::from_reader(&*day_update(&write, form)).expect("an update");
+                let update = Document::from_reader(&*day_update(write, form)).expect("an update");
                 updated.extend(update.get_document("$set").expect("$set").clone());
-                prop_assert_eq!(updated, Document::try_from(encoded(&write, form)).expect("a document"));
+                for name in update.get_document("$unset").expect("$unset").keys() {
+                    updated.remove(name);
+                }
+                let by_name = |document: Document| document.into_iter().collect::<std::collections::BTreeMap<_, _>>();
+                prop_assert_eq!(by_name(updated), by_name(Document::try_from(encoded(write, form)).expect("a document")));
             }
         }
     }
@@ -108,7 +136,8 @@ proptest! {
 fn chunks_and_oversized_parts_are_packed() {
     let text = |place: i64| Some(Value::String(format!("{place}{}", "x".repeat(9_000)).into()));
     let large = set((0..1_000).collect(), vec![("text".into(), (0..1_000).map(text).collect())]);
-    let small = set(vec![TIMESTAMP_MIN, -1, 0], vec![("n".into(), vec![None, Some(Value::Integer(1)), None])]);
+    let plain = set(vec![TIMESTAMP_MIN, -1, 0], vec![("n".into(), vec![None, Some(Value::Integer(1)), None])]);
+    let small = padded(&plain);
     let chunk = id(DayPart::Chunk { stamp: 7, hour: 0 });
     let whole = id(DayPart::Whole);
     let hour = id(DayPart::Hour(3));
@@ -118,6 +147,8 @@ fn chunks_and_oversized_parts_are_packed() {
         (&hour, &large, "packed"),
         (&whole, &small, "columns"),
         (&hour, &small, "columns"),
+        (&chunk, &plain, "chunk"),
+        (&whole, &plain, "plain"),
     ] {
         let document = encoded(&write(id, readings), SealForm::Columns);
         assert_eq!(document.get_str("kind").ok(), Some(kind), "{:?}", id.part);
@@ -128,6 +159,7 @@ fn chunks_and_oversized_parts_are_packed() {
 #[test]
 fn damaged_columns_are_unreadable_and_newer_ones_are_newer() {
     let readings = set(vec![1, MILLI_NS, 5 * MILLI_NS + 3], vec![("n".into(), vec![Some(Value::Integer(1)); 3])]);
+    let readings = padded(&readings);
     let id = id(DayPart::Whole);
     let sound = Document::try_from(encoded(&write(&id, &readings), SealForm::Columns)).expect("a document");
     let dates = |times: &[i64]| times.iter().map(|ms| bson::DateTime::from_millis(*ms)).map(Bson::from).collect();
@@ -143,7 +175,7 @@ fn damaged_columns_are_unreadable_and_newer_ones_are_newer() {
         ("fields", Bson::Int32(1), "not a document"),
     ] {
         let mut damaged = sound.clone();
-        damaged.get_document_mut("readings").expect("columns").insert(path, value.clone());
+        damaged.get_document_mut("columns").expect("columns").insert(path, value.clone());
         let damaged = RawDocumentBuf::try_from(&damaged).expect("BSON");
         match decode_day(&damaged) {
             Err(StorageError::Unreadable { detail, .. }) => assert!(detail.contains(why), "{path} {value}: {detail}"),

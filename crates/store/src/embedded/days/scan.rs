@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redb::AccessGuard;
 
-use super::{CHUNK, DayHead, EXPIRED, part_id, unreadable};
+use super::{DayHead, EXPIRED, has_head, part_id, unreadable};
 use crate::bucket::day::hours_in_range;
 use crate::bucket::store::{Extent, Order, PageSummaries, Projection, ScanResult, ScannedPage};
 use crate::bucket::{DayPart, Summary};
@@ -208,7 +208,7 @@ impl PartScan<'_> {
         let value = stored.value();
         let projection = self.projection;
         // A head with summaries has a checksum of its own, so the readings need no check if they are not read.
-        let has_head_checksum = value.get(1) != Some(&CHUNK);
+        let has_head_checksum = value.get(1).is_some_and(|kind| has_head(*kind));
         let bytes =
             if has_head_checksum && !projection.readings { value } else { unseal(&key, value, || part_id(&key))? };
         let damaged = |error: PageError| unreadable(part_id(&key), &error);
@@ -217,7 +217,7 @@ impl PartScan<'_> {
         if projection.readings && head.kind == EXPIRED {
             return Ok(bytes.len());
         }
-        if projection.readings || head.kind == CHUNK {
+        if projection.readings || head.summaries.is_none() {
             let readings = head.unpack().map_err(|error| unreadable(part_id(&key), &*error))?;
             let found = projection.hour_pages(readings, &wanted);
             let size = bytes.len().max(page_bytes(&found));

@@ -45,6 +45,18 @@ fn readings(rows: &Rows) -> Readings {
     readings
 }
 
+/// Adds a text that makes a part too large for the plain form.
+fn padded(readings: &Readings) -> Readings {
+    let pad: Vec<Cell> = vec![Some(Value::String("x".repeat(20_000).into())); readings.len()];
+    let columns = readings.columns().map(|(name, cells)| {
+        (name.clone(), cells.iter().cloned().chain(std::iter::repeat(None)).take(readings.len()).collect())
+    });
+    let columns: Vec<(Arc<str>, Vec<Cell>)> = columns.chain([("pad".into(), pad)]).collect();
+    let mut readings = Readings::from_columns(readings.times().to_vec(), columns).expect("times in order");
+    readings.raise_floor(FLOOR);
+    readings
+}
+
 fn id() -> DayId {
     let sensor = Sensor::new("my climate", [("room", "a=1, b"), ("sensor", "s1\\")]).expect("distinct tags");
     DayId { sensor: Arc::new(sensor), day: DAY, part: DayPart::Whole }
@@ -84,9 +96,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn stored_summaries_agree_with_the_readings(rows in rows(), from in 0..24_i64, length in 1..30_i64, fields in 0..4_usize) {
+    fn stored_summaries_agree_with_the_readings(
+        rows in rows(),
+        from in 0..24_i64,
+        length in 1..30_i64,
+        fields in 0..4_usize,
+        is_plain in any::<bool>(),
+    ) {
         let id = id();
-        let readings = readings(&rows);
+        let readings = if is_plain { readings(&rows) } else { padded(&readings(&rows)) };
         let start = DAY.hours().start.0 + from;
         let hours = Hour(start)..Hour(start + length);
         let by_column = file(&id, encode_readings(&key(&id), &id, 9, &readings));
@@ -117,7 +135,7 @@ fn some_rows() -> Rows {
 #[test]
 fn reads_detect_damage_in_the_bytes_that_they_use() {
     let id = id();
-    let readings = readings(&some_rows());
+    let readings = padded(&readings(&some_rows()));
     let whole = encode_readings(&key(&id), &id, 9, &readings);
     let sealed = whole.len() - sealed::pack(&readings).len();
     for at in 0..whole.len() {
@@ -141,7 +159,7 @@ fn reads_detect_damage_in_the_bytes_that_they_use() {
 #[test]
 fn invalid_parts_with_a_valid_checksum_are_reported() {
     let id = id();
-    let readings = readings(&some_rows());
+    let readings = padded(&readings(&some_rows()));
     let key = key(&id);
     let whole = encode_readings(&key, &id, 9, &readings);
     let head = whole.len() - sealed::pack(&readings).len() - CHECKSUM_BYTES;
