@@ -26,12 +26,14 @@ use crate::catalog::deletion::{ALWAYS, Scope};
 use crate::catalog::reads::read_buckets_each;
 use crate::faults;
 use crate::members::retention::{EXPIRY, unlist_dropped};
-use crate::reading::{Hour, Sensor};
+use crate::reading::{Hour, Sensor, Stamp};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
-/// Sensors per batch of a deletion of expired readings, which pauses after each batch.
-const PACED_SENSORS: usize = 100;
+/// Sensors per batch of a sweep, which pauses after each batch.
+const SWEPT_SENSORS: usize = 100;
+/// Maximum number of failed sensors that are remembered for the next sweep.
+const UNSWEPT_MAX: usize = 1000;
 /// Maximum number of buckets rewritten at a time. All of them are in memory.
 const BUCKETS: usize = 32;
 /// Maximum stored bytes of several buckets that are rewritten at a time. Decoded, they take a multiple of that.
@@ -49,6 +51,15 @@ pub struct Deleter {
     pub opening: u64,
     /// Locks by which deletions, sweeps and rewriting jobs of one database exclude each other.
     pub turns: Arc<DatabaseTurns>,
+    /// The sensors that the last sweep of a deletion could not visit, by its stamp. The next one visits only these.
+    pub unswept: Mutex<HashMap<Stamp, Vec<Sensor>>>,
+}
+
+/// The sensors that a sweep could not visit, with the first error.
+#[derive(Default)]
+struct FailedSensors {
+    sensors: Vec<Sensor>,
+    error: Option<StorageError>,
 }
 
 /// One lock per database name.
@@ -214,7 +225,7 @@ impl Deleter {
             }
             Scope::Database => {
                 let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
-                self.delete_all(&gone, |_| true).await?;
+                self.delete_all(&gone).await?;
             }
             Scope::Readings { sensors, range, statement } => {
                 // A database exists even if all its readings were deleted before one was stored. But a deletion of
@@ -273,71 +284,83 @@ impl Deleter {
         Err(StorageError::Contended("the registry".to_owned()))
     }
 
-    /// Repeats a deletion after the floor has passed it.
+    /// Repeats a deletion after the floor has passed it, a batch of sensors at a time. Pauses after each batch for as long
+    /// as the batch took, and holds the database's turn only during a batch, because a waiting deletion keeps all readings
+    /// of the database in memory. A sensor that cannot be visited does not stop the others.
     ///
     /// # Errors
-    /// If some deleted readings may be left.
+    /// If some deleted readings may be left. The next call visits only the sensors that failed.
     pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
-        let turn = self.turns.of(&deletion.database);
         let choice = Choice::Range(deletion.range.clone());
         let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp };
-        if deletion.statement.as_deref() == Some(EXPIRY) {
-            return self.delete_paced(&gone, &turn).await;
-        }
-        let Ok(_turn) = turn.try_lock() else {
-            return Err(StorageError::Contended(format!("a deletion in {}", deletion.database)));
-        };
-        let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
+        let test = deletion.statement.as_deref().map(|statement| (self.compiler)(statement));
         // A process that cannot parse the statement has not hidden any readings either.
-        let Some(test) = (self.compiler)(statement) else { return Ok(()) };
-        self.delete_all(&gone, |sensor| test(sensor)).await
-    }
-
-    /// Deletes readings of all sensors, and pauses after each batch for as long as the batch took. Holds the database's
-    /// turn only during a batch, because a waiting deletion keeps all readings of the database in memory.
-    async fn delete_paced(&self, gone: &DeletedCells<'_>, turn: &tokio::sync::Mutex<()>) -> Result<(), StorageError> {
-        let mut after = None;
-        loop {
-            let held = turn.lock().await;
-            let started = Instant::now();
-            after = self.delete_some(gone, after, PACED_SENSORS, |_| true).await?;
-            drop(held);
-            faults::point("during_expiry");
-            faults::halt_at("expiry_rests").await;
-            if after.is_none() {
-                return Ok(());
-            }
-            tokio::time::sleep(started.elapsed()).await;
-        }
-    }
-
-    /// Deletes readings of all sensors that pass a test and have a document.
-    async fn delete_all(&self, gone: &DeletedCells<'_>, test: impl Fn(&Sensor) -> bool) -> Result<(), StorageError> {
-        let mut after = None;
-        loop {
-            after = self.delete_some(gone, after, SENSORS, &test).await?;
-            if after.is_none() {
-                return Ok(());
+        let Some(test) = test.map_or(Some(None), |test| test.map(Some)) else { return Ok(()) };
+        let mut failed = FailedSensors::default();
+        let unswept = self.unswept.lock().remove(&deletion.stamp);
+        if let Some(sensors) = unswept {
+            self.sweep_batch(&gone, &sensors, &mut failed).await?;
+        } else {
+            let mut after = None;
+            loop {
+                let started = Instant::now();
+                let filter = SensorFilter { after, outliers: false, limit: SWEPT_SENSORS };
+                let documents = self.context.store.list_sensors(gone.database, &filter).await?;
+                let is_chosen = |sensor: &&Sensor| test.as_ref().is_none_or(|test| test(sensor));
+                let sensors: Vec<Sensor> =
+                    documents.iter().map(|document| &*document.sensor).filter(is_chosen).cloned().collect();
+                self.sweep_batch(&gone, &sensors, &mut failed).await?;
+                faults::point("during_expiry");
+                faults::halt_at("expiry_rests").await;
+                let Some(last) = documents.last() else { break };
+                after = Some(last.sensor.key.to_string());
+                tokio::time::sleep(started.elapsed()).await;
             }
         }
+        let FailedSensors { sensors, error } = failed;
+        let Some(error) = error else { return Ok(()) };
+        if sensors.len() <= UNSWEPT_MAX {
+            self.unswept.lock().insert(deletion.stamp, sensors);
+        }
+        Err(error)
     }
 
-    /// As [`Deleter::delete_all`], for the next `limit` sensors after the key `after`. Returns the last key; `None` at
-    /// the end.
-    async fn delete_some(
+    /// Deletes readings of these sensors, of each by itself if the batch fails.
+    async fn sweep_batch(
         &self,
         gone: &DeletedCells<'_>,
-        after: Option<String>,
-        limit: usize,
-        test: impl Fn(&Sensor) -> bool,
-    ) -> Result<Option<String>, StorageError> {
-        let filter = SensorFilter { after, outliers: false, limit };
-        let documents = self.context.store.list_sensors(gone.database, &filter).await?;
-        let last = documents.last().map(|document| document.sensor.key.to_string());
-        let sensors: Vec<Sensor> =
-            documents.iter().filter(|document| test(&document.sensor)).map(|d| Sensor::clone(&d.sensor)).collect();
-        self.delete_of(gone, &sensors).await?;
-        Ok(last)
+        sensors: &[Sensor],
+        failed: &mut FailedSensors,
+    ) -> Result<(), StorageError> {
+        let turn = self.turns.of(gone.database);
+        let _turn = turn.lock().await;
+        match self.delete_of(gone, sensors).await {
+            Err(error) if !error.is_away() => {}
+            done => return done,
+        }
+        for sensor in sensors {
+            match self.delete_of(gone, std::slice::from_ref(sensor)).await {
+                Err(error) if !error.is_away() => {
+                    failed.sensors.push(sensor.clone());
+                    failed.error.get_or_insert(error);
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes readings of all sensors that have a document.
+    async fn delete_all(&self, gone: &DeletedCells<'_>) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
+            let documents = self.context.store.list_sensors(gone.database, &filter).await?;
+            let sensors: Vec<Sensor> = documents.iter().map(|document| Sensor::clone(&document.sensor)).collect();
+            self.delete_of(gone, &sensors).await?;
+            let Some(last) = sensors.last() else { return Ok(()) };
+            after = Some(last.key.to_string());
+        }
     }
 
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {

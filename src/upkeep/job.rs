@@ -4,6 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::runner::JobState;
 use crate::bucket::StorageError;
 use crate::ingest::IngestError;
@@ -63,6 +65,7 @@ pub struct Run {
     pub(super) state: Arc<JobState>,
     /// True if the run was requested, so that a caller may be waiting for it.
     pub is_asked: bool,
+    pub(super) problem: Arc<Mutex<Option<String>>>,
 }
 
 impl Run {
@@ -86,6 +89,11 @@ impl Run {
     /// Sets a remark for the caller who requested the run.
     pub fn note(&self, note: Option<String>) {
         self.state.update(|status| status.note = note);
+    }
+
+    /// Reports work that this run could not do, so that a person should look at it. `/health` shows it.
+    pub fn report(&self, problem: String) {
+        *self.problem.lock() = Some(problem);
     }
 
     /// Sleeps for as long as the step has taken since `began`, so that flushes and queries get half of the store's

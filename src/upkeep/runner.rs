@@ -61,6 +61,8 @@ pub struct JobStatus {
     pub last_success: Option<i64>,
     /// The error of the last run, if it failed.
     pub last_error: Option<String>,
+    /// What a person should look at: an error that does not pass by itself, or work that the last run could not do.
+    pub problem: Option<String>,
     /// The time of the next scheduled run, in nanoseconds since the epoch. `None` without a schedule.
     pub next_run: Option<i64>,
 }
@@ -129,12 +131,18 @@ impl JobState {
         is_asked
     }
 
-    fn end(&self, error: Option<String>) {
+    fn end(&self, error: Option<&JobError>, problem: Option<String>) {
+        let error_text = error.map(ToString::to_string);
         self.update(|status| {
-            if error.is_none() {
-                status.last_success = Some(now_ns());
+            match error {
+                None => {
+                    status.last_success = Some(now_ns());
+                    status.problem = problem;
+                }
+                Some(error) if error.is_passing() => {}
+                Some(_) => status.problem.clone_from(&error_text),
             }
-            status.last_error = error;
+            status.last_error = error_text;
         });
         self.runs.send_modify(|runs| runs.ended += 1);
     }
@@ -177,7 +185,8 @@ async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
     loop {
         let is_asked = state.next(pause, || failures == 0 && job.is_due()).await;
         let began = Instant::now();
-        let outcome = job.run(&Run { state: state.clone(), is_asked }).await;
+        let this_run = Run { state: state.clone(), is_asked, problem: Arc::default() };
+        let outcome = job.run(&this_run).await;
         let interval = job.interval();
         pause = match &outcome {
             Ok(again) => interval.map(|interval| again.unwrap_or(interval).min(interval)),
@@ -190,7 +199,7 @@ async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
         if let Some(error) = error.as_ref().filter(|error| failures == 1 && !error.is_passing()) {
             tracing::warn!(job = J::NAME, %error, "job failed; retrying");
         }
-        state.end(error.map(|error| error.to_string()));
+        state.end(error.as_ref(), this_run.problem.lock().take());
     }
 }
 
@@ -251,16 +260,33 @@ mod tests {
         assert!(state.next(None, || false).await);
         let second = state.ask();
         assert!(second > first && state.is_running());
-        state.end(None);
+        state.end(None, None);
         assert!(state.wait(first, Duration::ZERO).await && !state.wait(second, Duration::ZERO).await);
         assert!(state.next(None, || false).await);
-        state.end(Some("away".to_owned()));
+        state.end(Some(&away()), None);
         assert!(state.wait(second, Duration::ZERO).await);
         let success = state.status().last_success;
         assert!(success.is_some() && state.status().last_error.is_some());
         assert!(!state.next(Some(Duration::ZERO), || false).await, "the run was not requested");
-        state.end(None);
+        state.end(None, None);
         assert!(!state.next(None, || true).await, "it was due");
+    }
+
+    /// Regression: expiry of a database stopped at one unreadable part, and `/health` did not say so.
+    #[test]
+    fn a_problem_is_shown_until_a_run_ends_without_one() {
+        let state = JobState::new("one");
+        let refused = JobError::from(StorageError::Refused("too large".to_owned()));
+        let problem_after = |error: Option<&JobError>, reported: Option<&str>| {
+            state.end(error, reported.map(str::to_owned));
+            state.status().problem
+        };
+        assert_eq!(problem_after(Some(&away()), None), None);
+        let shown = problem_after(Some(&refused), None);
+        assert!(shown.as_ref().is_some_and(|text| text.contains("too large")), "{shown:?}");
+        assert_eq!(problem_after(Some(&away()), None), shown, "that the store is away changes nothing");
+        assert_eq!(problem_after(None, Some("2 days")).as_deref(), Some("2 days"));
+        assert_eq!(problem_after(None, None), None);
     }
 
     #[test]

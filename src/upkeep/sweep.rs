@@ -24,6 +24,7 @@ impl Job for Sweep {
         let remembered = self.member.registry_view.deletion_count();
         run.set_left(Some(remembered as u64));
         let passed = if remembered > 0 { self.member.passed_deletions().await? } else { Vec::new() };
+        self.deleter.unswept.lock().retain(|stamp, _| passed.iter().any(|deletion| deletion.stamp == *stamp));
         let mut failed = None;
         for deletion in passed {
             let began = Instant::now();

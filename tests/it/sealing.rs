@@ -195,6 +195,35 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
     }
 }
 
+/// Regression: a day that grew too large for one part, and whose division by hour was interrupted, stayed in both forms
+/// for ever: no round found it, because it had no pages and no chunks.
+#[test]
+fn an_interrupted_division_by_hour_is_completed() {
+    let uri = mongod().uri(&fresh_database_name());
+    let launch = Launch::with_store(&uri).config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n");
+    let mut server = launch.clone().env("FAULT_KILL_AT", "hour_sealed:24").start();
+    let write = |server: &Server, from: u64| {
+        for hour in 0..24 {
+            let first = START * 1000 + hour * 3_600_000 + from;
+            let lines = (0..1800).map(|n| format!("climate,s=0 a=1,b=2,c=3,d=4 {}\n", first + n * 2000));
+            post(&server.url("/write?db=d&precision=ms"), lines.collect::<String>(), &[]).expect(204);
+        }
+        flush(server);
+    };
+    write(&server, 0);
+    assert_eq!(jobs::seal(&server)["progress"]["days"], 1);
+    write(&server, 1000);
+    let _ = request("POST", &jobs::run_url(&server, "seal"), b"", &[]);
+    eventually("it dies after the last hour", Duration::from_secs(120), || server.exited());
+    server.restart_as(launch);
+    jobs::seal(&server);
+    let counted = server.fetch("/query?db=d&q=SELECT%20count(a)%20FROM%20climate");
+    assert_eq!(counted["results"][0]["series"][0]["values"][0][1], 86_400, "{counted}");
+    let days = find(&uri, "d.days", doc! {});
+    let is_by_hour = |day: &&Document| day.contains_key("hour") && !day.contains_key("chunk");
+    assert_eq!((days.iter().filter(is_by_hour).count(), days.len()), (24, 24), "one part per hour, and no other one");
+}
+
 /// Writes some fields only, so that a correction adds or replaces a part.
 fn line(sensor: u64, minute: u64, value: u64) -> String {
     let fields = match value % 4 {

@@ -55,7 +55,7 @@ pub fn list_json(jobs: &Jobs) -> Vec<Value> {
 
 fn job_json(job: &JobState) -> Value {
     let time = |time: Option<i64>| time.map(rfc3339);
-    let JobStatus { progress, left, note, last_success, last_error, next_run } = job.status();
+    let JobStatus { progress, left, note, last_success, last_error, problem, next_run } = job.status();
     let state = match &last_error {
         _ if job.is_running() => "running",
         Some(_) => "failing",
@@ -63,6 +63,6 @@ fn job_json(job: &JobState) -> Value {
     };
     json!({
         "name": job.name, "state": state, "progress": progress, "left": left, "note": note,
-        "last_success": time(last_success), "last_error": last_error, "next_run": time(next_run),
+        "last_success": time(last_success), "last_error": last_error, "problem": problem, "next_run": time(next_run),
     })
 }

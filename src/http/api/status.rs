@@ -19,6 +19,7 @@ use crate::http::render::format::choose_accepted;
 use crate::http::{App, CanSeeDetails, Health, ui};
 use crate::ingest::FailingDatabase;
 use crate::reading::time::rfc3339;
+use crate::upkeep::JobState;
 
 /// Media types of the formats of `GET /`.
 const TEXTS: &[&str] = &["text/plain"];
@@ -139,6 +140,8 @@ pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<C
         json!({ "name": "store", "status": store_status, "message": &store_message }),
         json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
+    checks.extend(app.ingest.clock_doubt().map(clock_check));
+    checks.extend(app.jobs.states().iter().filter_map(|job| job_check(job)));
     checks.extend(dead_letters(&app).await);
     checks.extend(failing.iter().map(failing_check));
     let body = json!({
@@ -175,6 +178,17 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     }
     let message = messages.join("; ");
     Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
+}
+
+/// A check that warns of a job that needs a person.
+fn job_check(job: &JobState) -> Option<serde_json::Value> {
+    let problem = job.status().problem?;
+    Some(json!({ "name": format!("job {}", job.name), "status": "warn", "message": problem }))
+}
+
+/// A check that warns that the clock is in doubt.
+fn clock_check(doubt: ClockDoubt) -> serde_json::Value {
+    json!({ "name": "clock", "status": "warn", "message": format!("nothing expires and no day is sealed: {doubt}") })
 }
 
 /// The failed health check of a database whose readings cannot be stored.

@@ -131,6 +131,7 @@ impl Ingest {
             compiler,
             opening: recovery.opening,
             turns: Arc::default(),
+            unswept: parking_lot::Mutex::default(),
         });
         let member = Arc::new(Member {
             store: store.raw().clone(),

@@ -1,6 +1,7 @@
 //! Seals a day that is too large for one part, an hour at a time, so that only an hour's readings are in memory.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::parts::is_claim;
 use super::{Sealing, hours};
@@ -46,6 +47,13 @@ impl Sealing<'_> {
             }
             revs.extend(read.into_iter().map(|(id, part)| (id, part.rev)));
         }
+        // Until the part for the whole day is removed, a chunk without readings marks the day, so that a round after a
+        // kill finds it.
+        if revs.iter().any(|(id, _)| id.part == DayPart::Whole) && !revs.iter().any(|(id, _)| id.part.is_chunk()) {
+            let mark = id(DayPart::Chunk { stamp: floor, hour: 0 });
+            let claim = self.claim(std::slice::from_ref(&mark), floor).await?.pop().flatten();
+            revs.extend(claim.map(|rev| (mark, rev)));
+        }
         let (mut readings, mut left) = (0, None);
         for hour in hours(day) {
             match self.seal_hour(sensor, hour, &revs, floor).await? {
@@ -58,12 +66,16 @@ impl Sealing<'_> {
         match left {
             None => {
                 self.round.days += u64::from(readings > 0);
-                self.remove_parts(&revs).await?;
+                revs.sort_by_key(|(id, _)| id.part.is_chunk());
+                let chunks = revs.partition_point(|(id, _)| !id.part.is_chunk());
+                self.remove_parts(&revs[..chunks]).await?;
+                self.remove_parts(&revs[chunks..]).await?;
             }
-            Some(why) => self.round.leave(day, &sensor.key, |left| match why {
-                Unsealable::Large => left.large += 1,
-                Unsealable::Unsettled => left.unsettled += 1,
-            }),
+            Some(Unsealable::Unsettled) => self.round.leave(day, &sensor.key, |left| left.unsettled += 1),
+            Some(Unsealable::Large) => {
+                self.sealer.large.lock().insert((self.database.to_owned(), day, sensor.key.clone()), Instant::now());
+                self.round.leave(day, &sensor.key, |left| left.large += 1);
+            }
         }
         Ok(())
     }

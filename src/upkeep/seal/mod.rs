@@ -7,11 +7,13 @@ mod lot;
 mod months;
 mod parts;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use self::lot::Work;
 use super::job::{Job, JobError, Run};
@@ -41,6 +43,11 @@ const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
 const COUNTED_MOST: usize = 100_000;
 /// The interval of searches for months without totals while no day is sealed.
 const MONTHS_PAUSE: Duration = Duration::from_secs(6 * 3600);
+/// The time after which a day with an hour that is too large is tried again.
+const LARGE_PAUSE: Duration = Duration::from_secs(6 * 3600);
+
+type LargeDays = HashMap<(String, Day, Box<str>), Instant>;
+
 /// The walk that seals days.
 pub struct Sealer {
     pub context: Arc<FlushContext>,
@@ -54,6 +61,9 @@ pub struct Sealer {
     hour_cells: usize,
     /// The number of days sealed since the start.
     days: AtomicU64,
+    /// Days with an hour that is too large for a part, by database and sensor, and when that was found. They are tried again
+    /// after [`LARGE_PAUSE`].
+    large: Mutex<LargeDays>,
     /// True if a failed day was logged and the last round had failed days too.
     is_failure_logged: AtomicBool,
 }
@@ -234,11 +244,15 @@ impl Job for Seal {
 
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         Left::hide(run);
+        self.sealer.retry_large(run.is_asked);
         run.note(if run.is_asked { self.unflushed().await } else { None });
         let mut waits = 0;
         loop {
             let left = self.seal_all(run).await?;
             left.show(run);
+            if left.failed > 0 {
+                run.report(format!("{} days cannot be read or written: hourglass verify lists them", left.failed));
+            }
             self.sealer.is_failure_logged.store(left.failed > 0, Ordering::Relaxed);
             if !run.is_asked || left.unsettled == 0 || waits == SETTLING_MAX {
                 break;
@@ -272,8 +286,16 @@ impl Sealer {
             quiet: options.seal.quiet,
             hour_cells: hour_cells(options.flush_bytes()),
             days: AtomicU64::new(0),
+            large: Mutex::default(),
             is_failure_logged: AtomicBool::new(false),
         }
+    }
+
+    /// Forgets the days that are to be tried again.
+    fn retry_large(&self, is_asked: bool) {
+        let mut large = self.large.lock();
+        let is_full = large.len() >= COUNTED_MOST;
+        large.retain(|_, found| !is_asked && !is_full && found.elapsed() < LARGE_PAUSE);
     }
 
     /// Seals all days of a database that have been over for long enough: first those with hour pages, oldest first,

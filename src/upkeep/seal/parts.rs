@@ -42,6 +42,10 @@ impl Sealing<'_> {
                 self.round.skip(*day, key);
                 continue;
             };
+            if self.sealer.large.lock().contains_key(&(self.database.to_owned(), *day, sensor.key.clone())) {
+                self.round.leave(*day, key, |left| left.large += 1);
+                continue;
+            }
             let parts = parts.remove(&(*day, key)).unwrap_or_default();
             if !self.run.is_asked && is_being_delivered(&parts, self.sealer.quiet) {
                 self.round.skip(*day, key);

@@ -194,6 +194,38 @@ fn expired_readings_use_no_space() {
     stored.each_bucket(&CAPS, |pages| assert!(pages[0].start > now() / 1_000_000 - 8 * 86_400_000, "{pages:?}"));
 }
 
+/// Regression: one part that a newer version wrote stopped the expiry of the whole database, and nothing said so.
+#[test]
+fn a_part_that_cannot_be_removed_stops_no_other() {
+    let name = fresh_database_name();
+    let uri = mongod().uri(&name);
+    let config = format!("{CONFIG}[seal]\nafter = \"0s\"\n");
+    let server = Launch::with_store(&uri).config(config).start();
+    let old = (now() - 20 * DAY).div_euclid(DAY) * DAY;
+    let lines: String = (0..300).map(|s| format!("m,s={s:03} v={s} {old}\n")).collect();
+    post(&server.url("/write?db=w"), lines, &[]).expect(204);
+    flush(&server);
+    seal(&server);
+    let days = || find(&uri, "w.days", doc! {});
+    assert_eq!(days().len(), 300);
+    let newer = doc! { "sensor": "m,s=007" };
+    write_document(&uri, "w.days", newer.clone(), doc! { "schemaVersion": 2 });
+    // The content of another one is damaged, which does not matter: it is removed unread.
+    write_document(&uri, "w.days", doc! { "sensor": "m,s=008" }, doc! { "readings": 1 });
+    server.set("w", r#"{"readings":"7d"}"#).expect(200);
+    wait_until("all others are removed", TIMEOUT, || days().len() == 1);
+    wait_until("the health says so", TIMEOUT, || {
+        let health = server.fetch("/health");
+        let checks = health["checks"].as_array().cloned().unwrap_or_default();
+        let is_named = |check: &Value| check["message"].as_str().is_some_and(|text| text.contains("m,s=007"));
+        checks.iter().any(|check| check["name"] == "job sweep" && is_named(check))
+    });
+    write_document(&uri, "w.days", newer, doc! { "schemaVersion": 1 });
+    await_removed(&server);
+    assert_eq!(days().len(), 0);
+    wait_until("the health recovers", TIMEOUT, || !server.fetch("/health").to_string().contains("job sweep"));
+}
+
 #[test]
 fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
     for store in STORES {
