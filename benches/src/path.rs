@@ -147,7 +147,7 @@ pub fn record(body: &str) -> Vec<u8> {
 pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<MergedView>, metrics: Metrics) -> Ingest {
     let (wal, recovery) = open_wal(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-    let clock = Arc::new(StampClock::new(bounds));
+    let clock = Arc::new(StampClock::new(bounds, false));
     Ingest::start(Arc::new(default_settings(folder)), store, Arc::new(sensor_test), wal, &recovery, clock, metrics).0
 }
 

@@ -39,7 +39,7 @@ async fn flush(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
         bail!("there is no WAL in {}", crate::app::data_folder::absolute(&folder).display());
     };
     println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
-    let stamps = Arc::new(StampClock::new(crate::app::open::clock_bounds(settings)));
+    let stamps = Arc::new(StampClock::new(crate::app::open::clock_bounds(settings), !settings.store.uri.is_embedded()));
     let (log, recovery) = open_wal(settings, &stamps).await?;
     crate::app::data_folder::make_private(&settings.server.data_dir)?;
     let (store, state, _) = open_store(settings).await?;

@@ -8,7 +8,7 @@ use super::resolve::ResolvedReadings;
 use super::{EditError, Edits};
 use crate::backup::ReadBounds;
 use crate::bucket::store::{Extent, Order, Projection, ScannedPage};
-use crate::clock::now_ns;
+use crate::clock::expiry_ns;
 use crate::ingest::IngestError;
 use crate::query::influx::DeleteTargets;
 use crate::reading::{Hour, Sensor, Stamp};
@@ -66,7 +66,7 @@ impl Edits {
     /// to `found`. A deletion by value does not remove summaries.
     async fn count_summaries(&self, target: &DeleteTargets, found: &mut HashSet<Box<str>>) -> Result<u64, EditError> {
         let DeleteTargets { database, sensors, range, values, .. } = target;
-        let readable_from = self.query.settings().readings_start(database, now_ns()).filter(|_| values.is_none());
+        let readable_from = self.query.settings().readings_start(database, expiry_ns()).filter(|_| values.is_none());
         let Some(readable_from) = readable_from else { return Ok(0) };
         let first = Hour::from_ns(range.start);
         let first = if first.start_ns() < range.start { first.next() } else { first };

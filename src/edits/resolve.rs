@@ -8,7 +8,7 @@ use super::{EditError, Edits};
 use crate::backup::read::Part;
 use crate::backup::{Parts, ReadBounds};
 use crate::bucket::SensorDocument;
-use crate::clock::now_ns;
+use crate::clock::expiry_ns;
 use crate::query::influx::DeleteTargets;
 use crate::reading::{Hour, Stamp, Value};
 
@@ -34,7 +34,7 @@ impl<'a> ResolvedReadings<'a> {
     pub fn new(edits: &'a Edits, target: &'a DeleteTargets, before: Stamp) -> Self {
         let DeleteTargets { database, sensors, range, .. } = target;
         // Skip expired readings, which are removed anyway. Single ones cannot be removed from their summaries.
-        let kept_from = edits.query.settings().readings_start(database, now_ns());
+        let kept_from = edits.query.settings().readings_start(database, expiry_ns());
         let range = kept_from.map_or(range.start, |readable_from| readable_from.max(range.start))..range.end;
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
             let hours = Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next();

@@ -284,10 +284,9 @@ impl Parameters {
         let is_first = self.get("cursor").is_none();
         let expired = match self.get("from") {
             // Use the settings from before the read, because readings that expired since may be in the answer.
-            Some(_) if is_first => self
-                .range()
-                .ok()
-                .and_then(|range| expired_notice(&self.settings, names.database, range.start, now_ns())),
+            Some(_) if is_first => {
+                self.range().ok().and_then(|range| expired_notice(&self.settings, names.database, range.start))
+            }
             _ => None,
         };
         let has_names = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());

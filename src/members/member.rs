@@ -175,6 +175,7 @@ impl Member {
         if self.store.has_other_writers() && (state.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
             self.check_clock().await;
         }
+        self.metrics.clock_doubted(self.clock.trusted_ns().is_err());
         for _ in 0..ATTEMPTS_MAX {
             let read = Instant::now();
             let registry = self.store.read_registry().await?;
@@ -247,8 +248,8 @@ impl Member {
         let is_settled_now = before.floor < last && last <= next.floor;
         std::mem::replace(&mut state.stored, stored) != stored
             || is_settled_now
-            || next.floor < before.greatest_watermark()
             || self.registry_view.is_awaited(before.floor..next.floor)
+            || next.floor < before.greatest_watermark()
     }
 
     /// Marks the folder and, on the first call, waits until every live member has written a beat. A member reads the
@@ -325,10 +326,10 @@ impl Member {
         self.changes.note_everything();
         for deletion in new {
             self.catalog.doubt(&deletion.database, None);
-            if deletion.statement.is_none()
-                && let Err(error) = self.store.revisit(&deletion.database).await
             let deleted_before = |sensor: &Sensor| self.registry_view.deleted_before(&deletion.database, sensor);
             self.catalog.cut_meta(&deletion.database, deleted_before);
+            if deletion.statement.is_none()
+                && let Err(error) = self.store.revisit(&deletion.database).await
             {
                 tracing::warn!(database = %deletion.database, %error, "cannot list the collections of a dropped database");
             }

@@ -15,7 +15,7 @@ use super::member::Member;
 use crate::bucket::settings::{Drift, ExpiredReadings, Settings};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, Rename, Renames, SealForm, StorageError, Store};
 use crate::catalog::deletion::ALWAYS;
-use crate::clock::{first_rev, now_ns};
+use crate::clock::{expiry_ns, first_rev};
 use crate::config::{self, bound_ns};
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Hour, Stamp};
@@ -204,7 +204,7 @@ impl Retention {
     /// [`ExpiredHourSplit`] if it does.
     pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), ExpiredHourSplit> {
         let settings = self.settings.now();
-        let Some(before) = settings.readings_start(database, now_ns()) else { return Ok(()) };
+        let Some(before) = settings.readings_start(database, expiry_ns()) else { return Ok(()) };
         if range.is_empty() {
             return Ok(());
         }

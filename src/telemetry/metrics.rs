@@ -343,6 +343,11 @@ impl Metrics {
         self.with(|| gauge!("hourglass_clock_offset_seconds").set(wide_f64(milliseconds) / 1000.0));
     }
 
+    /// Sets whether the clock is in doubt, so that nothing expires and no day is sealed.
+    pub fn clock_doubted(&self, is_doubted: bool) {
+        self.with(|| gauge!("hourglass_clock_doubted").set(f64::from(u8::from(is_doubted))));
+    }
+
     /// Sets the terms of the valid tokens.
     pub fn token_terms(&self, terms: &TokenTerms) {
         self.with(|| {

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults;
 use hourglass_model::reading::stamp::opening_stamp;
-use hourglass_model::reading::time::MILLI_NS;
+use hourglass_model::reading::time::{MILLI_NS, TIMESTAMP_MIN};
 
 /// Nanoseconds since the epoch: 0 before it, `i64::MAX` after the year 2262.
 #[must_use]
@@ -32,6 +32,24 @@ pub fn note_passed(time: i64) {
 #[must_use]
 pub fn latest_ns() -> i64 {
     now_ns().max(PROVEN.load(Ordering::Relaxed))
+}
+
+/// The last trusted time minus the time since boot then, in nanoseconds; `i64::MIN` before the first trusted time.
+static TRUSTED_BOOT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// The time by which readings have expired, in nanoseconds since the epoch: the last trusted time
+/// ([`StampClock::trusted_ns`]) plus the time since. All that refuses, hides or counts expired readings uses it, so that
+/// a step of the wall clock makes no reading expire. [`TIMESTAMP_MIN`] before the first trusted time.
+#[must_use]
+pub fn expiry_ns() -> i64 {
+    match TRUSTED_BOOT.load(Ordering::Relaxed) {
+        i64::MIN => TIMESTAMP_MIN,
+        boot_ns => boot_ns.saturating_add(nanos(since_boot())),
+    }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Whole seconds since the epoch.
@@ -75,6 +93,8 @@ fn wall_ns() -> i64 {
 #[derive(Debug)]
 pub struct StampClock {
     bounds: ClockBounds,
+    /// True if the store has its own clock.
+    has_other: bool,
     state: Mutex<State>,
     /// Every new stamp is above this.
     floor: AtomicU64,
@@ -171,10 +191,11 @@ pub struct ClockSample {
 const SLEW: i64 = 8;
 
 impl StampClock {
-    /// A clock that follows the wall clock until the first sample of the store's clock.
+    /// A clock that follows the wall clock until the first sample of the store's clock, if the store has one
+    /// (`has_other`).
     #[must_use]
-    pub fn new(bounds: ClockBounds) -> Self {
-        Self { bounds, state: Mutex::new(State::anchored_at(wall_ns())), floor: AtomicU64::new(0) }
+    pub fn new(bounds: ClockBounds, has_other: bool) -> Self {
+        Self { bounds, has_other, state: Mutex::new(State::anchored_at(wall_ns())), floor: AtomicU64::new(0) }
     }
 
     /// Milliseconds since the epoch by this machine's clock.
@@ -254,22 +275,26 @@ impl StampClock {
     }
 
     /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot
-    /// be restored. If the store has its own clock (`has_other`), the result is the store's time, as long as the wall
-    /// clock agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than
-    /// `max_offset` since the start.
+    /// be restored. If the store has its own clock, the result is the store's time, as long as the wall clock agrees
+    /// within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than `max_offset` since the
+    /// start. [`expiry_ns`] continues from the last result.
     ///
     /// # Errors
     /// [`ClockDoubt`] if no clock can be trusted. The first error in a row is logged.
-    pub fn trusted_ns(&self, has_other: bool) -> Result<i64, ClockDoubt> {
+    pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
         let now_ms = self.now_ms();
         let mut state = self.state.lock();
         let wall_ns = wall_ns();
         let max_offset = self.bounds.max_offset;
-        let trusted = if has_other {
+        let boot = since_boot();
+        let trusted = if self.has_other {
             state.agreed_ns(i64::try_from(now_ms).unwrap_or(i64::MAX), wall_ns, max_offset)
         } else {
-            state.steady_ns(wall_ns, since_boot(), max_offset)
+            state.steady_ns(wall_ns, boot, max_offset)
         };
+        if let Ok(now) = trusted {
+            TRUSTED_BOOT.store(now.saturating_sub(nanos(boot)), Ordering::Relaxed);
+        }
         if let Err(doubt) = trusted
             && doubt != ClockDoubt::Unknown
             && !state.is_logged
@@ -302,7 +327,7 @@ impl State {
 
     fn own_ms_at(&self, boot: Duration) -> i64 {
         let elapsed = boot.saturating_sub(self.anchor);
-        self.anchor_ns.saturating_add(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX)) / MILLI_NS
+        self.anchor_ns.saturating_add(nanos(elapsed)) / MILLI_NS
     }
 
     /// The store's time, if the wall clock agrees.
@@ -364,7 +389,8 @@ mod tests {
     use super::*;
 
     fn clock() -> StampClock {
-        StampClock::new(ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) })
+        let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
+        StampClock::new(bounds, true)
     }
 
     #[test]

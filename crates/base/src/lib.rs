@@ -8,7 +8,7 @@
 //! use hourglass_base::clock::{ClockBounds, StampClock};
 //!
 //! let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-//! let clock = StampClock::new(bounds);
+//! let clock = StampClock::new(bounds, false);
 //! let earlier = clock.stamp(7);
 //! clock.rise_above(earlier);
 //! assert!(clock.stamp(7) > earlier);

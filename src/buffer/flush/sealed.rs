@@ -4,7 +4,7 @@ use super::task::{BucketFlush, FlushContext};
 use crate::bucket::store::{Extent, Order, Projection};
 use crate::bucket::{DayId, DayPart, Readings, StorageError, day};
 use crate::catalog::Database;
-use crate::clock::{latest_ns, now_ns};
+use crate::clock::{expiry_ns, latest_ns};
 use crate::reading::{Day, Stamp};
 
 /// The readings of an hour in a sealed day.
@@ -27,7 +27,7 @@ impl FlushContext {
     /// Returns true if readings of the hour may have expired while their summaries stay. An instance may have accepted
     /// readings of the hour before it knew that.
     pub(crate) fn may_have_expired(&self, run: &BucketFlush) -> bool {
-        let readable_from = self.settings.now().readings_start(&run.load.database.name, now_ns());
+        let readable_from = self.settings.now().readings_start(&run.load.database.name, expiry_ns());
         readable_from.is_some_and(|readable_from| run.id.hour.start_ns() < readable_from)
     }
 

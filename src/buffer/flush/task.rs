@@ -131,7 +131,7 @@ impl FlushContext {
     /// The reason why the clock cannot be trusted. Instances with a correct clock do not look for a day that is sealed
     /// too early.
     pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
-        self.clock.trusted_ns(self.store.raw().has_other_writers())
+        self.clock.trusted_ns()
     }
 
     /// Returns the maximum number of pages of a bucket that is read completely.

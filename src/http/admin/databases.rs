@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
-use crate::clock::now_ns;
+use crate::clock::expiry_ns;
 use crate::http::App;
 use crate::http::api::sensors;
 use crate::http::errors::{ApiError, ApiResult};
@@ -133,7 +133,7 @@ fn retention_text(kept: Keep) -> String {
 fn settings_json(name: &str, settings: &Settings) -> Value {
     let own = settings.for_database(name);
     let kept = settings.readings_retention(name);
-    let now = now_ns();
+    let now = expiry_ns();
     let policy_json = |(policy, own): (&str, &DatabaseSettings)| {
         let kept = settings.readings_retention(&policy_database(name, policy));
         json!({ "name": policy, "readings": own.readings.map(retention_text), "kept": retention_text(kept) })
@@ -175,7 +175,7 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     let expired_before = own.expired_readings.map(|expired| expired.before);
     by_database.insert(name.to_owned(), own);
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
-    let now = now_ns();
+    let now = expiry_ns();
     let Some(before) = settings.summaries_only_cutoff(name, now) else {
         let cutoff = settings.readings_retention(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
         return count_expired(app, budget, name, begin.min(cutoff)..cutoff).await;

@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
-use crate::clock::now_ns;
+use crate::clock::{expiry_ns, now_ns};
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{Parameters, SensorSelection};
@@ -97,7 +97,7 @@ pub async fn read_stored(
 /// Removes expired readings from the documents, which have them until they are deleted from the store.
 fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
     let settings = app.query.settings();
-    let now = now_ns();
+    let now = expiry_ns();
     let expired_before = settings.cutoff(database, now);
     let readings_from = settings.readings_start(database, now).max(expired_before).unwrap_or(i64::MIN);
     let expired_before = expired_before.unwrap_or(i64::MIN);

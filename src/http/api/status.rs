@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::bucket::Unusable;
-use crate::clock::{now_ns, now_seconds};
+use crate::clock::{ClockDoubt, now_ns, now_seconds};
 use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
 use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
 use crate::http::pairs::Pairs;

@@ -35,6 +35,7 @@ use crate::buffer::flush::failing::FailingDatabase;
 use crate::buffer::flush::task::FlushContext;
 use crate::catalog::Catalog;
 use crate::catalog::lookup::SensorLookup;
+use crate::clock::ClockDoubt;
 use crate::config::Settings;
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::submit::Submitter;
@@ -123,6 +124,12 @@ impl Ingest {
             return self.member.check().err().map(|error| error.to_string());
         };
         Some(format!("the WAL in {} is not writable: {cause}", self.options.wal_dir().display()))
+    }
+
+    /// Returns the reason for which nothing expires at present, if there is one.
+    #[must_use]
+    pub fn clock_doubt(&self) -> Option<ClockDoubt> {
+        self.member.clock.trusted_ns().err()
     }
 
     /// Returns an empty reservation of bytes in flight.

@@ -55,7 +55,7 @@ fn ingest(folder: &std::path::Path) -> Ingest {
     let disk = Folder::new(folder.join("log")).expect("a folder");
     let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-    let clock = Arc::new(StampClock::new(bounds));
+    let clock = Arc::new(StampClock::new(bounds, false));
     let settings = Arc::new(crate::config::small());
     let metrics = Metrics::new("toy", "embedded").expect("metrics");
     Ingest::start(settings, store, Arc::new(|_: &str| None), log, &recovery, clock, metrics).0

@@ -9,6 +9,7 @@ use crate::access::Caller;
 use crate::bucket::settings::Drift;
 use crate::buffer::flush::failing::FailingDatabase;
 use crate::catalog::Database;
+use crate::clock::expiry_ns;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
@@ -214,7 +215,7 @@ impl Ingest {
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
         let Arrival { received, precision, is_precision_declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let retention_start = settings.accepted_start(database, received);
+        let retention_start = settings.accepted_start(database, expiry_ns());
         let rejects_other_units =
             self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !is_precision_declared;
         ValidationPass {

@@ -33,7 +33,7 @@ use self::directory::Directory;
 use self::sensor_cache::SensorCache;
 use super::Budget;
 use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadings};
-use crate::clock::now_ns;
+use crate::clock::expiry_ns;
 use crate::config::QuerySettings;
 use crate::reading::Hour;
 use crate::store::MergedView;
@@ -82,7 +82,7 @@ impl Engine {
     /// The part of a range of times, in nanoseconds, of which a database may have readings. What it has only summaries of is
     /// left out, and the request's budget notes that, unless the range has no start that somebody asked for.
     pub fn with_readings(&self, budget: &Budget, database: &str, range: &Range<i64>, has_start: bool) -> Range<i64> {
-        match self.settings.now().readings_start(database, now_ns()).filter(|from| range.start < *from) {
+        match self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from) {
             Some(from) => {
                 if has_start && !range.is_empty() {
                     budget.note_expired(database, from);

@@ -16,7 +16,7 @@ use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
-use crate::clock::now_ns;
+use crate::clock::expiry_ns;
 use crate::influxql::ReferenceKind;
 use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
@@ -66,7 +66,7 @@ impl Engine {
             budget,
         };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
-        let gone = self.settings.now().readings_start(database, now_ns()).filter(|from| range.start < *from);
+        let gone = self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
         let are_told =
             !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);

@@ -108,7 +108,7 @@ fn add_expired(engine: &Engine, select: &Select, context: StatementContext<'_>, 
                 let Some(name) = database.as_deref().or(context.database) else { continue };
                 let policy = policy.as_deref().or(context.policy);
                 let Ok(database) = engine.settings.now().resolve(name, policy) else { continue };
-                let notice = expired_notice(&engine.settings.now(), &database, from, context.now);
+                let notice = expired_notice(&engine.settings.now(), &database, from);
                 notices.extend(notice.filter(|notice| !notices.contains(notice)).into_iter().collect::<Vec<_>>());
             }
             (FromSource::Measurement(_), None) => {}

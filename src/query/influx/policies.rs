@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::run::Run;
 use super::statement::StatementFailure;
 use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, Settings, policy_database};
+use crate::clock::expiry_ns;
 use crate::query::engine::Engine;
 use crate::reading::duration::show_duration;
 use crate::reading::time::rfc3339;
@@ -59,10 +60,11 @@ pub async fn list_covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Res
 /// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
 /// are not deleted yet are still answered, so they need no notice.
 #[must_use]
-pub fn expired_notice(settings: &Settings, database: &str, start: i64, now: i64) -> Option<String> {
+pub fn expired_notice(settings: &Settings, database: &str, start: i64) -> Option<String> {
     let kept = settings.summaries_retention(database);
     let deleted = settings.for_database(database).expired?;
-    let cutoff = settings.cutoff(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
+    let cutoff =
+        settings.cutoff(database, expiry_ns()).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))

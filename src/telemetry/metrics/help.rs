@@ -53,6 +53,7 @@ pub(super) fn describe() {
         "hourglass_registry_floor_timestamp_seconds",
         "Time up to which everything acked by any instance is in the store, in seconds since the epoch",
     );
+    level("hourglass_clock_doubted", "1 while the clock is in doubt, so that nothing expires and no day is sealed");
     level("hourglass_clock_offset_seconds", "Seconds by which the store's clock is ahead of this machine's");
     level("hourglass_wal_segments", "Segment files of the WAL");
     level(
