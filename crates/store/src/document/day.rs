@@ -27,6 +27,8 @@ pub(super) const KIND: &str = "kind";
 const HEAD_BYTES: usize = 8 * 1024;
 /// Maximum length of a text in the summaries of fields without numbers, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
+/// Maximum number of fields with readable summaries. Those of more fields would exceed a document.
+const READABLE_FIELDS_MAX: usize = 1000;
 /// Selects a figure of a summary.
 type Figure = fn(&Figures) -> &Value;
 
@@ -93,6 +95,8 @@ fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
 pub(super) enum Kind {
     /// Readings as in a page, and their daily summary.
     Plain,
+    /// Packed readings of many fields, and the daily summaries of some of them.
+    Wide,
     /// Packed readings and their summaries.
     Packed,
     /// Readings as columns and their summaries.
@@ -103,7 +107,7 @@ pub(super) enum Kind {
     Expired,
 }
 
-named!(Kind: Plain "plain", Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
+named!(Kind: Plain "plain", Wide "wide", Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
 
 impl Kind {
     fn of_write(write: &DayWrite<'_>, in_columns: bool) -> Self {
@@ -111,6 +115,7 @@ impl Kind {
             _ if write.expired.is_some() => Self::Expired,
             DayPart::Chunk { .. } => Self::Chunk,
             _ if write.readings.is_none_or(is_plain) => Self::Plain,
+            _ if write.readings.is_some_and(|readings| readings.columns().len() > READABLE_FIELDS_MAX) => Self::Wide,
             _ if in_columns => Self::Columns,
             _ => Self::Packed,
         }
@@ -119,7 +124,7 @@ impl Kind {
     /// The fields that documents of other kinds have.
     fn left_out(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => &["hours", "packed", "columns"],
+            Self::Plain | Self::Wide => &["hours", "packed", "columns"],
             Self::Packed => &["readings", "columns"],
             Self::Columns => &["readings", "packed"],
             Self::Expired => &["readings", "packed", "columns"],
@@ -168,8 +173,9 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         return;
     }
     w.begin("day");
-    readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
-    for (name, cells) in non_numeric_columns(readings) {
+    let of_numbers = readings.summaries().take(READABLE_FIELDS_MAX);
+    of_numbers.for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
+    for (name, cells) in non_numeric_columns(readings).take(READABLE_FIELDS_MAX) {
         let ends = Ends::from_cells(cells);
         w.begin(&key(name));
         w.count("count", ends.count);
@@ -182,6 +188,10 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         w.begin_array("readings");
         encode::readings(w, readings, 0..readings.len());
         w.end();
+        return;
+    }
+    if kind == Kind::Wide {
+        w.binary("readings", &sealed::pack(readings));
         return;
     }
     hourly_summaries(w, write.id.day, readings);

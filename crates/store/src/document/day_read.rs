@@ -137,6 +137,7 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
             decode_columns(columns, floor)
         }
         Kind::Packed => unpack(binary("packed")?),
+        Kind::Wide => unpack(binary("readings")?),
         Kind::Expired => {
             let mut none = Readings::default();
             none.raise_floor(floor);
@@ -166,7 +167,7 @@ pub fn decode_day_scanned(
         if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());
         }
-        if projection.readings || matches!(kind, Kind::Plain | Kind::Chunk) {
+        if projection.readings || matches!(kind, Kind::Plain | Kind::Wide | Kind::Chunk) {
             return Ok(projection.hour_pages(readings(document, kind)?, &wanted));
         }
         let mut pages = summarized_hours(document, kind, day, projection)?;

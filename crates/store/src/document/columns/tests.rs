@@ -138,6 +138,8 @@ fn chunks_and_oversized_parts_are_packed() {
     let large = set((0..1_000).collect(), vec![("text".into(), (0..1_000).map(text).collect())]);
     let plain = set(vec![TIMESTAMP_MIN, -1, 0], vec![("n".into(), vec![None, Some(Value::Integer(1)), None])]);
     let small = padded(&plain);
+    let number = |field: i64| vec![Some(Value::Integer(field)); 2];
+    let wide = set(vec![0, 1], (0..1100).map(|field| (format!("field-{field}").into(), number(field))).collect());
     let chunk = id(DayPart::Chunk { stamp: 7, hour: 0 });
     let whole = id(DayPart::Whole);
     let hour = id(DayPart::Hour(3));
@@ -148,11 +150,13 @@ fn chunks_and_oversized_parts_are_packed() {
         (&whole, &small, "columns"),
         (&hour, &small, "columns"),
         (&chunk, &plain, "chunk"),
+        (&whole, &wide, "wide"),
         (&whole, &plain, "plain"),
     ] {
         let document = encoded(&write(id, readings), SealForm::Columns);
         assert_eq!(document.get_str("kind").ok(), Some(kind), "{:?}", id.part);
         assert_eq!(&decode_day(&document).expect("a day").readings, readings, "{:?}", id.part);
+        assert_eq!(decode_raw_day(&document).expect("a day").mismatches.len(), 0);
     }
 }
 
