@@ -188,7 +188,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
         let day = Day::from_hour(run.id.hour);
         let is_same = |chunk: &&mut Chunk| {
             let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
-            let cells = chunk.readings.cell_count() + readings.cell_count();
+            let cells = chunk.readings.cells_with(&readings);
             is_of_day && cells <= CHUNK_CELLS_MAX && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES_MAX
         };
         match chunks.last_mut().filter(is_same) {

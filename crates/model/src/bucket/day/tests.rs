@@ -292,6 +292,27 @@ proptest! {
     }
 }
 
+/// Regression: sets of many fields, of which each reading has one, were united before anybody saw that the union has more
+/// cells than memory.
+#[test]
+fn sets_of_different_fields_are_too_large_before_they_are_united() {
+    let set = |first: i64, count: i64, fields: i64| {
+        let times: Vec<i64> = (first..first + count).collect();
+        let column = |field: i64| {
+            let cell = |time: &i64| (time % fields == field).then_some(Value::Integer(*time));
+            (Arc::<str>::from(format!("f{first}-{field}")), times.iter().map(cell).collect::<Vec<_>>())
+        };
+        Readings::from_columns(times.clone(), (0..fields).map(column).collect::<Vec<_>>()).expect("times in order")
+    };
+    let narrow = set(0, 50_000, 1);
+    let wide = set(50_000, 500, 400);
+    let bounds = PartBounds { bytes: BYTES_MAX, cells: 300_000 };
+    assert!(narrow.cell_count() + wide.cell_count() < bounds.cells);
+    assert_eq!(fold([&narrow, &wide].into_iter(), 9, bounds), Err(Unsealable::Large));
+    let again = fold([&narrow, &narrow].into_iter(), 9, bounds).expect("the same fields");
+    assert_eq!(again.cell_count(), 50_000);
+}
+
 /// Regression: the tolerance for different clocks was subtracted instead of added, so for an hour after midnight
 /// queries did not find a day that had just been sealed on request.
 #[test]

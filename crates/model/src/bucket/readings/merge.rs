@@ -140,6 +140,17 @@ impl Readings {
         copy
     }
 
+    /// The maximum number of cells of the union with another set, empty ones included.
+    #[must_use]
+    pub fn cells_with(&self, other: &Self) -> usize {
+        let is_new = |(number, column): &(usize, &FieldColumn)| {
+            let is_same = |own: &FieldColumn| own.name == column.name;
+            !self.columns.get(*number).is_some_and(is_same) && !self.columns.iter().any(is_same)
+        };
+        let new_columns = other.columns.iter().enumerate().filter(is_new).count();
+        (self.times.len() + other.times.len()) * (self.columns.len() + new_columns)
+    }
+
     /// Merges another sorted set into this one, in which every cell must have a stamp ([`Readings::explicit`], or an
     /// empty set). By time and field, the greater stamp wins. A settled cell counts as old as its set's floor.
     pub fn unite(&mut self, other: &Self) {
