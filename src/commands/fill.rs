@@ -59,7 +59,7 @@ impl Target {
         }
         let mark = UnfinishedMark::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.operation().stamp;
-        raise_floor(&*raw, stamp).await?;
+        prepare_registry(&*raw, stamp).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {
             Some(mongo) => mongo,
             None => Arc::new(TokenFile::primary(folder)),
@@ -140,14 +140,17 @@ pub async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Raises the floor to the stamp of the filled readings, so that they are settled and every later stamp is greater.
-async fn raise_floor(store: &dyn Store, stamp: Stamp) -> anyhow::Result<()> {
+/// Raises the floor to the stamp of the filled readings, so that they are settled and every later stamp is greater. Forgets
+/// all deletions, which would cover what is written: an empty store has nothing left of what they delete, and no instance
+/// has unflushed readings.
+async fn prepare_registry(store: &dyn Store, stamp: Stamp) -> anyhow::Result<()> {
     loop {
         let mut registry = store.read_registry().await?;
-        if registry.floor >= stamp {
+        if registry.floor >= stamp && registry.deletions.is_empty() {
             return Ok(());
         }
-        registry.floor = stamp;
+        registry.floor = registry.floor.max(stamp);
+        registry.deletions.clear();
         // After a conflict, read the registry again.
         store.write_registry(&registry).await.applied()?;
     }

@@ -149,6 +149,28 @@ fn a_killed_restore_is_resumed_and_blocks_serving() {
     }
 }
 
+/// Regression: after `DROP DATABASE` by mistake, a restore into the same store did not finish, and no service started: the
+/// remembered drop covered what was restored.
+#[test]
+fn a_database_dropped_by_mistake_can_be_restored_in_place() {
+    for store in stores() {
+        let mut server = start_filled(&store, SEALS);
+        let folder = Folder::new("backup");
+        backup(&server, &folder.file("backup"), &[]).expect_success();
+        let path = "/query?db=plant&q=SELECT%20count(*)%20FROM%20climate";
+        let before = server.fetch(path);
+        for database in ["plant", "o"] {
+            execute(&server, "plant", &format!("DROP DATABASE {database}"));
+        }
+        assert!(server.stop().success());
+        restore(&folder.file("backup"), &store, &server.data_dir()).expect_success();
+        server.restart();
+        assert_eq!(server.fetch(path), before, "{store}");
+        wait_until("the registry settles", TIMEOUT, || metric(&server, "hourglass_registry_deletions") == 0.0);
+        assert_eq!(server.fetch(path), before, "{store}");
+    }
+}
+
 #[test]
 fn a_damaged_file_is_found_and_named() {
     let server = start_filled("embedded", "");
