@@ -260,6 +260,11 @@ impl KnownSensor {
     /// Adds a field of a WAL record, if it is missing, and makes it firm. Returns `None` if there are already `max`
     /// other fields.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<SensorFields>> {
+        // A replay adds the fields of every record, and nearly all of them are there.
+        let known = self.fields();
+        if known.find(name, usize::MAX).is_some_and(|index| index < known.firm) {
+            return Some(known);
+        }
         let mut fields = self.fields.write();
         let mut grown = fields.with(name, family, max)?;
         let firm = grown.find(name, usize::MAX).map_or(0, |index| index + 1).max(fields.firm);

@@ -8,12 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rapidhash::fast::RandomState;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
 
 use super::dispatch::backlog::{Backlog, NotedFields};
 use super::record::batch::{Batch, DispatchedBatch, index};
 use super::record::deletion::{self, KIND_DELETION};
-use super::record::meta::{self, KIND_META, MetaChange};
+use super::record::meta::{self, KIND_META, MetaChange, MetaRecord};
 use super::record::{self, DecodedRecord, RecordError};
 use super::shard::ShardMessage;
 use super::shard::pending::PendingDeletion;
@@ -31,7 +33,7 @@ use crate::wal::{DiskError, Record, Sequence, Wal, WalReader};
 /// Maximum number of records per chunk that is read from the WAL.
 const CHUNK_RECORDS_MAX: usize = 256;
 /// The size at which a chunk is complete. The last record may exceed it.
-const CHUNK_BYTES: usize = 2 << 20;
+const CHUNK_BYTES: usize = 256 << 10;
 /// The delay after a failed read of the WAL.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -217,47 +219,47 @@ impl Replay {
     /// Dispatches the records from `start` on, until the shards have everything that is logged.
     async fn catch_up(&self, start: Sequence) -> Result<(), RecordError> {
         let started = std::time::Instant::now();
-        let mut reader = self.log.reader(start);
+        let mut next = read_chunk(self.log.reader(start), DecodedPayload::decode);
         let mut records = 0;
         let mut bytes = 0;
         loop {
-            let read = read_chunk(reader).await;
-            reader = read.reader;
-            let chunk = match read.records {
+            let Chunk { reader, records: read } = await_chunk(next).await;
+            let chunk = match read {
                 Ok(chunk) => chunk,
                 Err(error) => {
                     tracing::warn!(%error, "WAL read failed; retrying");
                     tokio::time::sleep(RETRY_DELAY).await;
+                    next = read_chunk(reader, DecodedPayload::decode);
                     continue;
                 }
             };
-            for record in chunk {
-                // Wait before each record, because a decoded chunk takes many times its encoded size.
-                self.dispatch.positions.wait_for_room().await;
-                faults::halt_at("replay").await;
-                records += 1;
-                bytes += record.payload.len();
-                self.dispatch_record(&record).await?;
-                self.dispatch.backlog.note_dispatched(record.sequence);
-            }
-            if self.dispatch.positions.try_go_live(reader.position()) {
+            if chunk.is_empty() && self.dispatch.positions.try_go_live(reader.position()) {
                 self.dispatch.backlog.forget_dispatched(reader.position().saturating_sub(1));
                 self.dispatch.marks.end_through(self.last_at_start);
                 let seconds = started.elapsed().as_secs_f64();
                 tracing::info!(records, bytes, seconds, "WAL backlog replayed");
                 return Ok(());
             }
+            // One chunk is read ahead and decoded while this one is dispatched.
+            next = read_chunk(reader, DecodedPayload::decode);
+            for (record, decoded) in chunk {
+                self.dispatch.positions.wait_for_room().await;
+                faults::halt_at("replay").await;
+                records += 1;
+                bytes += record.payload.len();
+                let decoded = decoded?;
+                faults::point("during_replay");
+                match decoded {
+                    DecodedPayload::Readings(request) => self.dispatch_readings(&record, request).await?,
+                    DecodedPayload::Meta(request) => self.dispatch_meta(&record, request).await?,
+                    DecodedPayload::Deletion(deletion) => self.dispatch_deletion(&record, deletion),
+                }
+                self.dispatch.backlog.note_dispatched(record.sequence);
+            }
         }
     }
 
-    async fn dispatch_record(&self, record: &Record) -> Result<(), RecordError> {
-        match record.kind {
-            KIND_DELETION => return self.dispatch_deletion(record),
-            KIND_META => return self.dispatch_meta(record).await,
-            _ => {}
-        }
-        let request = record::decode(record.kind, &record.payload)?;
-        faults::point("during_replay");
+    async fn dispatch_readings(&self, record: &Record, request: DecodedRecord) -> Result<(), RecordError> {
         let database = self.dispatch.catalog.enlist_database(&request.database);
         self.lookup.enlist(&database, &request.sensors).await;
         let batches = batches(&self.dispatch.catalog, &database, &request, self.dispatch.shards.len())?;
@@ -266,9 +268,7 @@ impl Replay {
         Ok(())
     }
 
-    async fn dispatch_meta(&self, record: &Record) -> Result<(), RecordError> {
-        let request = meta::decode(record.kind, &record.payload)?;
-        faults::point("during_replay");
+    async fn dispatch_meta(&self, record: &Record, request: MetaRecord) -> Result<(), RecordError> {
         let database = self.dispatch.catalog.enlist_database(&request.database);
         let sensors: Vec<Sensor> = request.changes.iter().map(|change| change.sensor.clone()).collect();
         self.lookup.enlist(&database, &sensors).await;
@@ -282,17 +282,14 @@ impl Replay {
         Ok(())
     }
 
-    fn dispatch_deletion(&self, record: &Record) -> Result<(), RecordError> {
-        let deletion = deletion::decode(record.kind, &record.payload)?;
-        faults::point("during_replay");
+    fn dispatch_deletion(&self, record: &Record, deletion: Deletion) {
         let guards = self.read_back(record, 0, record.payload.len(), deletion.received);
         if deletion.scope == Scope::Mark {
             self.dispatch.marks.set(record.sequence, guards.pending_ack.pin());
-            return Ok(());
+            return;
         }
         let targets = self.dispatch.catalog.begin_replayed_deletion(&deletion);
         self.dispatch.send_deletion(guards, deletion, targets);
-        Ok(())
     }
 
     /// Tracks a record that is read from the WAL.
@@ -302,35 +299,60 @@ impl Replay {
     }
 }
 
-/// The result of [`read_chunk`].
-struct ReadChunk {
-    /// The reader, behind the last record.
-    reader: WalReader,
-    /// The records, or the error of the first one.
-    records: Result<Vec<Record>, DiskError>,
+/// The decoded payload of a record.
+enum DecodedPayload {
+    Readings(DecodedRecord),
+    Meta(MetaRecord),
+    Deletion(Deletion),
 }
 
-/// Reads a chunk of records on a blocking thread.
-async fn read_chunk(mut reader: WalReader) -> ReadChunk {
-    let read = tokio::task::spawn_blocking(move || {
+impl DecodedPayload {
+    fn decode(record: &Record) -> Result<Self, RecordError> {
+        match record.kind {
+            KIND_DELETION => deletion::decode(record.kind, &record.payload).map(Self::Deletion),
+            KIND_META => meta::decode(record.kind, &record.payload).map(Self::Meta),
+            _ => record::decode(record.kind, &record.payload).map(Self::Readings),
+        }
+    }
+}
+
+/// A chunk of records, each with what was made of it.
+struct Chunk<T> {
+    /// The reader, behind the last record.
+    reader: WalReader,
+    /// The records, or the error of the first one. Empty at the end of the WAL.
+    records: Result<Vec<(Record, T)>, DiskError>,
+}
+
+/// Reads a chunk of records on a blocking thread, and passes each to `take` there.
+fn read_chunk<T: Send + 'static>(
+    mut reader: WalReader,
+    take: impl Fn(&Record) -> T + Send + 'static,
+) -> JoinHandle<Chunk<T>> {
+    tokio::task::spawn_blocking(move || {
         let mut records = Vec::new();
         let mut bytes = 0;
         while records.len() < CHUNK_RECORDS_MAX && bytes < CHUNK_BYTES {
             match reader.next() {
                 Ok(Some(record)) => {
                     bytes += record.payload.len();
-                    records.push(record);
+                    let taken = take(&record);
+                    records.push((record, taken));
                 }
                 Ok(None) => break,
                 // Return the records before the error. The next read returns the error again.
                 Err(_) if !records.is_empty() => break,
-                Err(error) => return ReadChunk { reader, records: Err(error) },
+                Err(error) => return Chunk { reader, records: Err(error) },
             }
         }
-        ReadChunk { reader, records: Ok(records) }
-    });
-    match read.await {
-        Ok(read) => read,
+        Chunk { reader, records: Ok(records) }
+    })
+}
+
+/// Waits for a chunk.
+async fn await_chunk<T>(reading: JoinHandle<Chunk<T>>) -> Chunk<T> {
+    match reading.await {
+        Ok(chunk) => chunk,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
@@ -348,7 +370,7 @@ fn batches(
     let known: Vec<Option<Arc<KnownSensor>>> =
         request.sensors.iter().map(|sensor| catalog.sensor(database, &sensor.key)).collect();
     let mut places: Vec<Option<u32>> = vec![None; known.len()];
-    let mut fields: HashMap<(usize, usize), Option<u16>> = HashMap::new();
+    let mut fields: HashMap<(usize, usize), Option<u16>, RandomState> = HashMap::default();
     for row in &request.rows {
         let Some(known) = &known[row.sensor] else { return Err(unnumbered(&request.sensors[row.sensor].key)) };
         let batch = &mut batches[known.shard];

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Backlog, NotedFields};
-use crate::buffer::dispatch::{Dispatch, RETRY_DELAY, read_chunk};
+use crate::buffer::dispatch::{Chunk, Dispatch, RETRY_DELAY, await_chunk, read_chunk};
 use crate::buffer::record::deletion::{self, KIND_DELETION};
 use crate::buffer::record::meta::{self, KIND_META};
 use crate::buffer::record::{self, RecordError};
@@ -19,30 +19,26 @@ pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
     let has_backlog = || dispatch.backlog.last_dispatched() < last && !dispatch.positions.is_live();
     let had_backlog = has_backlog();
     while reader.position() <= last && has_backlog() {
-        let read = read_chunk(reader).await;
-        reader = read.reader;
-        let chunk = match read.records {
+        let shared = dispatch.clone();
+        let Chunk { reader: next, records } = await_chunk(read_chunk(reader, move |record| {
+            let Dispatch { backlog, catalog, .. } = &*shared;
+            let is_pending = (backlog.last_dispatched() + 1..=last).contains(&record.sequence);
+            if is_pending { note(record, backlog, catalog) } else { Ok(()) }
+        }))
+        .await;
+        reader = next;
+        match records {
             Ok(chunk) if chunk.is_empty() => break,
-            Ok(chunk) => chunk,
+            Ok(chunk) => {
+                if let Some(error) = chunk.into_iter().find_map(|(_, noted)| noted.err()) {
+                    tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
+                    return;
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, "WAL read failed; retrying");
                 tokio::time::sleep(RETRY_DELAY).await;
-                continue;
             }
-        };
-        let shared = dispatch.clone();
-        let noted = tokio::task::spawn_blocking(move || {
-            let Dispatch { backlog, catalog, .. } = &*shared;
-            let is_pending = |record: &&Record| (backlog.last_dispatched() + 1..=last).contains(&record.sequence);
-            chunk.iter().filter(is_pending).try_for_each(|record| note(record, backlog, catalog))
-        });
-        match noted.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
-                return;
-            }
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
     dispatch.backlog.note_scanned();
