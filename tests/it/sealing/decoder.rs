@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::support::prelude::*;
 
-use super::{START, await_sealed};
+use super::START;
 
 /// Cells by sensor, time and field: floats as bits, others as line protocol.
 type Cells = BTreeMap<(String, i64, String), String>;
@@ -153,7 +153,7 @@ fn the_documented_decoder_reads_stored_days() {
     let lines = sent_lines();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
     flush(&server);
-    await_sealed(&server);
+    seal(&server);
 
     let days = documents(&database, "d.days");
     assert_eq!(days.len(), SENSORS.len());
@@ -237,7 +237,7 @@ fn the_decoder_reads_columns() {
     let lines = sent_lines();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
     flush(&server);
-    await_sealed(&server);
+    seal(&server);
     let days = documents(&database, "d.days");
     assert_eq!(days.len(), SENSORS.len());
     assert!(days.iter().all(|day| day.get_document("columns").is_ok()));
