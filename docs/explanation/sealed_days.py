@@ -1,6 +1,6 @@
 """Decodes the readings of sealed days, which stored-forms.md describes: plain ones, packed ones byte by byte, and columns.
 usage: python3 sealed_days.py [--json] [FILE]
-FILE, or standard input, holds the bytes of `packed` alone, or documents of `<db>.days` as Extended JSON, one per line,
+FILE, or standard input, holds the bytes of `sealed` alone, or documents of `<db>.days` as Extended JSON, one per line,
 as mongoexport writes them. Prints line protocol, or with --json an object per reading; times are nanoseconds."""
 import base64, calendar, io, itertools, json, struct, sys, time
 from urllib.parse import unquote
@@ -40,7 +40,7 @@ def rows_of(times, columns):  # [(time, {field: value}), …]
         for (_, fields), value in zip(rows, column):
             if value is not None: fields[name] = value
     return rows
-def unpacked(packed):  # the bytes of `packed`
+def unpacked(packed):  # the bytes of `sealed`
     sealed = Bytes(packed)
     if sealed.take(1) != b"\1": raise ValueError("these are not readings of a sealed day of form 1")
     sealed.varint()  # how many bytes the frame has once it is decompressed
@@ -60,9 +60,10 @@ def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date i
 def decoded(day):
     if day["kind"] == "expired": return []
     if day["kind"] == "plain": return rows_of_plain(day["readings"])
-    if day["kind"] != "columns": return unpacked(base64.b64decode(day.get("packed", day.get("readings"))["$binary"]["base64"]))
-    times = zip((columns := day["columns"])["at"], columns.get("ns", itertools.repeat(0)))
-    cells = ((unquote(key), map(plain, column)) for key, column in columns["fields"].items())
+    held = next(day[name] for name in ("sealed", "packed", "columns", "readings") if name in day)
+    if "$binary" in held: return unpacked(base64.b64decode(held["$binary"]["base64"]))
+    times = zip(held["at"], held.get("ns", itertools.repeat(0)))
+    cells = ((unquote(key), map(plain, column)) for key, column in held["fields"].items())
     return rows_of([plain(at) * 10**6 + plain(rest) for at, rest in times], cells)
 def rows_of_plain(readings):
     time_of = lambda one: plain(one.pop("ts")) * 10**6 + plain(one.pop("ns", 0))

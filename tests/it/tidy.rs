@@ -59,7 +59,7 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_900),
     ("model", 5_560),
-    ("store", 9_510),
+    ("store", 9_540),
     ("store-api", 450),
     ("wal", 2_260),
     ("wire", 1_440),

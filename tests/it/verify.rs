@@ -416,7 +416,7 @@ fn wrong_sealed_days_are_found_and_repaired() {
     // Parts that its readings do not determine stay.
     change(
         ids[3],
-        doc! { "$set": { "packed": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },
+        doc! { "$set": { "sealed": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },
     );
     change(ids[0], doc! { "$set": { "start": DateTime::from_millis(HOUR * 1000 - 20 * 86_400_000) } });
     let (code, report) = verified(&["--repair"]);

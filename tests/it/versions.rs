@@ -153,7 +153,7 @@ fn a_drop_waits_for_a_newer_version() {
             Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": version } }),
             None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
         };
-        newer(2);
+        newer(3);
         server.restart();
         delete(&server, "DROP DATABASE d");
         wait_until("the drop is tried", PATIENCE, || server.stderr().contains("newer version"));

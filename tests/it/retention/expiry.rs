@@ -209,7 +209,7 @@ fn a_part_that_cannot_be_removed_stops_no_other() {
     let days = || find(&uri, "w.days", doc! {});
     assert_eq!(days().len(), 300);
     let newer = doc! { "sensor": "m,s=007" };
-    write_document(&uri, "w.days", newer.clone(), doc! { "schemaVersion": 2 });
+    write_document(&uri, "w.days", newer.clone(), doc! { "schemaVersion": 3 });
     // The content of another one is damaged, which does not matter: it is removed unread.
     write_document(&uri, "w.days", doc! { "sensor": "m,s=008" }, doc! { "readings": 1 });
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -220,7 +220,7 @@ fn a_part_that_cannot_be_removed_stops_no_other() {
         let is_named = |check: &Value| check["message"].as_str().is_some_and(|text| text.contains("m,s=007"));
         checks.iter().any(|check| check["name"] == "job sweep" && is_named(check))
     });
-    write_document(&uri, "w.days", newer, doc! { "schemaVersion": 1 });
+    write_document(&uri, "w.days", newer, doc! { "schemaVersion": 2 });
     await_removed(&server);
     assert_eq!(days().len(), 0);
     wait_until("the health recovers", TIMEOUT, || !server.fetch("/health").to_string().contains("job sweep"));

@@ -142,7 +142,7 @@ fn sent_lines() -> String {
 }
 
 fn packed_bytes(day: &Document) -> &[u8] {
-    day.get_binary_generic("packed").expect("packed readings")
+    day.get_binary_generic("sealed").expect("packed readings")
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_documented_decoder_reads_stored_days() {
         .iter()
         .map(|day| {
             let packed = json!({"$binary": {"base64": STANDARD.encode(packed_bytes(day)), "subType": "00"}});
-            json!({"sensor": day.get_str("sensor").unwrap(), "kind": day.get_str("kind").unwrap(), "packed": packed})
+            json!({"sensor": day.get_str("sensor").unwrap(), "kind": day.get_str("kind").unwrap(), "sealed": packed})
         })
         .map(|day| format!("{day}\n"))
         .collect();

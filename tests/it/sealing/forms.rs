@@ -86,7 +86,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     choose(&sealing, "d", "packed");
     write_to_all(&[&sealing, &plain], "d", &line(0, 77, 50));
     let is_packed =
-        |day: &&Document| day.get_binary_generic("packed").is_ok() && day.get_str("kind").ok() == Some("packed");
+        |day: &&Document| day.get_binary_generic("sealed").is_ok() && day.get_str("kind").ok() == Some("packed");
     let packed = || documents(&name, "d.days").iter().filter(is_packed).count();
     wait_until("one is packed", TIMEOUT, || packed() == 1);
     compare(&sealing, &plain, "one of them packed");

@@ -9,7 +9,7 @@ use hourglass_model::named;
 
 use super::columns::columns_document;
 use super::decode::{Detail, get};
-use super::encode::{self, SCHEMA_VERSION, identity, rest, signed, write_figures};
+use super::encode::{self, DAY_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, day_chunks_id, day_id};
 use crate::bucket::columns::Cell;
 use crate::bucket::day::{by_hour, is_plain};
@@ -49,7 +49,7 @@ pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     let columns = columns(write, form);
     let mut w = BsonWriter::document(estimated_bytes(write, columns.as_deref()));
     w.text("_id", &day_id(&sensor.key, *day, *part));
-    w.count("schemaVersion", SCHEMA_VERSION);
+    w.count("schemaVersion", DAY_VERSION);
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
     // Queries for a range select all parts that start within its days.
@@ -74,6 +74,7 @@ pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     let columns = columns(write, form);
     let mut w = BsonWriter::document(estimated_bytes(write, columns.as_deref()));
     w.begin("$set");
+    w.count("schemaVersion", DAY_VERSION);
     content(&mut w, write, columns.as_deref());
     w.end();
     w.begin("$unset");
@@ -124,11 +125,11 @@ impl Kind {
     /// The fields that documents of other kinds have.
     fn left_out(self) -> &'static [&'static str] {
         match self {
-            Self::Plain | Self::Wide => &["hours", "packed", "columns"],
+            Self::Plain | Self::Wide => &["hours", "sealed", "columns"],
             Self::Packed => &["readings", "columns"],
-            Self::Columns => &["readings", "packed"],
-            Self::Expired => &["readings", "packed", "columns"],
-            Self::Chunk => &["day", "hours", "packed", "columns"],
+            Self::Columns => &["readings", "sealed"],
+            Self::Expired => &["readings", "sealed", "columns"],
+            Self::Chunk => &["day", "hours", "readings"],
         }
     }
 
@@ -169,7 +170,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     if kind == Kind::Chunk {
         w.long("oldest", signed(readings.stamps().oldest()));
         w.binary("stamps", &readings.encode_stamps());
-        w.binary("readings", &sealed::pack(readings));
+        w.binary("packed", &sealed::pack(readings));
         return;
     }
     w.begin("day");
@@ -197,7 +198,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     hourly_summaries(w, write.id.day, readings);
     match columns {
         Some(columns) => w.raw("columns", columns),
-        None => w.binary("packed", &sealed::pack(readings)),
+        None => w.binary("sealed", &sealed::pack(readings)),
     }
 }
 

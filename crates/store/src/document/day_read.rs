@@ -7,8 +7,9 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::decode_columns;
 use super::day::{KIND, Kind, day_document};
-use super::decode::{self, Detail, date, decode_current, decode_rest, field_value, get, whole};
+use super::decode::{self, Detail, date, decode_rest, decode_versions, field_value, get, whole};
 use super::elements::items;
+use super::encode::DAY_VERSION;
 use crate::bucket::day::hours_in_range;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, Mismatch};
@@ -31,7 +32,7 @@ const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
-    decode_current(document, stored_day)
+    decode_versions(document, DAY_VERSION, stored_day)
 }
 
 /// Decodes a part for checks, with the fields that contradict its readings.
@@ -39,7 +40,7 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
 /// # Errors
 /// As [`decode_day`].
 pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
-    decode_current(document, |document| {
+    decode_versions(document, DAY_VERSION, |document| {
         let part = part(document)?;
         let day = stored_day(document)?;
         let start = Day::from_hour(Hour::from_ms(date(document, "start")?));
@@ -48,12 +49,15 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
         let form = if Kind::of_document(document)? == Kind::Columns { SealForm::Columns } else { SealForm::Packed };
         let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
+        let is_old = whole(document, "schemaVersion")? != DAY_VERSION;
         let mut mismatches = Vec::new();
         for element in &expected {
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were decoded from these fields, so any bytes in them are right.
+            let is_of_readings = ["readings", "packed", "sealed", "columns"].contains(&name.as_str());
+            let is_of_form = is_old && ["schemaVersion", "kind"].contains(&name.as_str());
             let found = document.get(name).map_err(|e| e.to_string())?;
-            if !["readings", "packed", "columns"].contains(&name.as_str()) && found != Some(expected) {
+            if !is_of_readings && !is_of_form && found != Some(expected) {
                 let shorten = |value: Option<RawBsonRef<'_>>| shorten(value.map(|value| format!("{value:?}")));
                 mismatches.push(Mismatch {
                     part: name.to_string(),
@@ -76,7 +80,7 @@ fn shorten(value: Option<String>) -> String {
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
-    decode_current(document, part)
+    decode_versions(document, DAY_VERSION, part)
 }
 
 fn part(document: &RawDocument) -> Result<DayPart, Detail> {
@@ -122,6 +126,8 @@ fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
 
 fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     let floor = whole(document, "floor")?;
+    let is_old = whole(document, "schemaVersion")? != DAY_VERSION;
+    let field = |name| if is_old { "readings" } else { name };
     let binary = |name| -> Result<&[u8], Detail> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
@@ -133,10 +139,10 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
             Ok(readings)
         }
         Kind::Columns => {
-            let columns = get(document, "columns")?.as_document().ok_or("columns is not a document")?;
+            let columns = get(document, field("columns"))?.as_document().ok_or("the columns are not a document")?;
             decode_columns(columns, floor)
         }
-        Kind::Packed => unpack(binary("packed")?),
+        Kind::Packed => unpack(binary(field("sealed"))?),
         Kind::Wide => unpack(binary("readings")?),
         Kind::Expired => {
             let mut none = Readings::default();
@@ -144,7 +150,7 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
             Ok(none)
         }
         Kind::Chunk => {
-            let mut readings = unpack(binary("readings")?)?;
+            let mut readings = unpack(binary("packed")?)?;
             readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
             Ok(readings)
         }
@@ -160,7 +166,7 @@ pub fn decode_day_scanned(
     hours: &std::ops::Range<Hour>,
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>> {
-    decode_current(document, |document| {
+    decode_versions(document, DAY_VERSION, |document| {
         let kind = Kind::of_document(document)?;
         let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let wanted = hours_in_range(day, hours);
@@ -279,10 +285,22 @@ pub(super) fn list<'d, T>(
 /// or a chunk.
 #[must_use]
 pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
-    let mut wanted: Vec<Cow<'static, str>> =
-        ["_id", "schemaVersion", KIND, "sensor", "start", "floor", "hour", "chunk", "stamps", "readings", "hours.hour"]
-            .map(Cow::Borrowed)
-            .into();
+    let mut wanted: Vec<Cow<'static, str>> = [
+        "_id",
+        "schemaVersion",
+        KIND,
+        "sensor",
+        "start",
+        "floor",
+        "hour",
+        "chunk",
+        "stamps",
+        "packed",
+        "readings",
+        "hours.hour",
+    ]
+    .map(Cow::Borrowed)
+    .into();
     match &projection.fields {
         None => wanted.push("hours.fields".into()),
         // Keep an empty `hours.fields`, which would be missing without a projected path below it.

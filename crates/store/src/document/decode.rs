@@ -139,15 +139,40 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
 
 /// Decodes a document of this program's schema version. The error contains the document's id.
 pub(super) fn decode_current<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
-    decode_any(document, |document| check_version(document).and_then(|()| read(document)))
+    decode_versions(document, SCHEMA_VERSION, read)
+}
+
+/// Decodes a document of a schema version from 1 to `latest`.
+pub(super) fn decode_versions<T>(
+    document: &RawDocument,
+    latest: u64,
+    read: impl Fn(&RawDocument) -> Result<T, Detail>,
+) -> Result<T> {
+    let checked = |document: &RawDocument| match whole(document, "schemaVersion")? {
+        version if (1..=latest).contains(&version) => read(document),
+        other => Err(other_version(other, latest)),
+    };
+    decode_as(document, latest, checked)
+}
+
+/// Checks that a document has a schema version from 1 to `latest`.
+///
+/// # Errors
+/// [`StorageError::Newer`] for a later version, [`StorageError::Unreadable`] for no version.
+pub fn check_version(document: &RawDocument, latest: u64) -> Result<()> {
+    decode_versions(document, latest, |_| Ok(()))
 }
 
 /// Decodes a document of any schema version. If that fails, the error is [`StorageError::Newer`] for a later version and
 /// [`StorageError::Unreadable`] otherwise.
 pub(super) fn decode_any<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
+    decode_as(document, SCHEMA_VERSION, read)
+}
+
+fn decode_as<T>(document: &RawDocument, latest: u64, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
-        let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);
+        let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > latest);
         if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
     })
 }
@@ -183,13 +208,6 @@ pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a Raw
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
 
-fn check_version(document: &RawDocument) -> Result<(), Detail> {
-    match whole(document, "schemaVersion")? {
-        SCHEMA_VERSION => Ok(()),
-        other => Err(other_version(other)),
-    }
-}
-
 /// Checks the schema version of the registry or of settings, which the driver returns as a [`Document`].
 pub(super) fn check_document_version(document: &Document, id: impl Fn() -> String) -> Result<()> {
     let version = match document.get("schemaVersion") {
@@ -199,13 +217,15 @@ pub(super) fn check_document_version(document: &Document, id: impl Fn() -> Strin
     };
     match u64::try_from(version).unwrap_or_default() {
         SCHEMA_VERSION => Ok(()),
-        version if version > SCHEMA_VERSION => Err(StorageError::Newer { id: id(), detail: other_version(version) }),
-        version => Err(StorageError::Unreadable { id: id(), detail: other_version(version) }),
+        version if version > SCHEMA_VERSION => {
+            Err(StorageError::Newer { id: id(), detail: other_version(version, SCHEMA_VERSION) })
+        }
+        version => Err(StorageError::Unreadable { id: id(), detail: other_version(version, SCHEMA_VERSION) }),
     }
 }
 
-fn other_version(version: u64) -> Detail {
-    format!("schema version {version} is unknown; this program knows {SCHEMA_VERSION}")
+fn other_version(version: u64, latest: u64) -> Detail {
+    format!("schema version {version} is unknown; this program knows {latest}")
 }
 
 fn page_number(document: &RawDocument) -> Result<u32, Detail> {

@@ -15,6 +15,9 @@ use crate::reading::{Sensor, Stamp, Value};
 
 /// Schema version of every document.
 pub const SCHEMA_VERSION: u64 = 1;
+/// The schema version of parts of days, the newest of any document. In version 1, no part was plain or wide, and packed
+/// readings and columns were in the field `readings`. Version 1 is read; every write makes version 2 of it.
+pub const DAY_VERSION: u64 = 2;
 
 /// Estimated bytes of a page document without its readings: two sensor keys, the marks and the summaries.
 const HEADER_BYTES: usize = 1024;

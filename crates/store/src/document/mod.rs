@@ -51,10 +51,12 @@ pub use copies::{COPIED_FIELDS, SensorCopies, with_copies};
 pub use day::{day_document, day_update};
 pub use day_read::{day_fields, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{
-    PAGE_MARKS, PAGE_SIZE, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last,
-    document_rev,
+    PAGE_MARKS, PAGE_SIZE, check_owner, check_version, decode_page, decode_page_marks, decode_scanned, decode_sensor,
+    document_last, document_rev,
 };
-pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
+pub use encode::{
+    DAY_VERSION, SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update,
+};
 pub use groups::{GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix};
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};

@@ -1,7 +1,7 @@
 //! Parts of days in the file: encoding, reads, scans and writes.
 //!
 //! ```text
-//! part  := version:u8 (1)  kind:u8 (0 readings | 1 chunk | 2 expired | 3 plain)  content
+//! part  := version:u8 (1; a plain part 2)  kind:u8 (0 readings | 1 chunk | 2 expired | 3 plain)  content
 //! content of readings := length:varint head  sum:u32 (CRC-32 of the key and the bytes before it, little-endian)  sealed
 //!         of expired  := length:varint head  sum:u32  times
 //!         of a plain part := rev:varint floor:varint  sensor  sealed
@@ -47,8 +47,9 @@ use crate::reading::varint::{put_bytes, put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
 use crate::sealed::{self, SealedError};
 
-/// The first byte of a part: the version of the encoding.
+/// The first byte of a part: the version of the encoding. Version 1 had no plain parts.
 const VERSION: u8 = 1;
+const PLAIN_VERSION: u8 = 2;
 /// The second byte of a part with readings and summaries.
 const READINGS: u8 = 0;
 /// The second byte of a chunk.
@@ -137,7 +138,7 @@ fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec
     }
     let mut head = encode_head(id, rev, readings.stamps().floor());
     if is_plain(readings) {
-        return [&[VERSION, PLAIN], &*head, &*sealed::pack(readings)].concat();
+        return [&[PLAIN_VERSION, PLAIN], &*head, &*sealed::pack(readings)].concat();
     }
     put_names(&mut head, readings);
     let mut hours = HourColumns::new(id.day, readings.columns().len());
@@ -216,13 +217,10 @@ fn has_head(kind: u8) -> bool {
 
 /// Reads the version and the kind of a part.
 fn take_kind(bytes: &mut PackedBytes<'_>) -> Result<u8, PageError> {
-    match bytes.byte()? {
-        VERSION => {}
-        other => return Err(PageError::Version(other)),
-    }
-    match bytes.byte()? {
-        kind @ (READINGS | CHUNK | EXPIRED | PLAIN) => Ok(kind),
-        other => Err(PageError::Kind(other)),
+    match (bytes.byte()?, bytes.byte()?) {
+        (VERSION, kind @ (READINGS | CHUNK | EXPIRED)) | (PLAIN_VERSION, kind @ PLAIN) => Ok(kind),
+        (VERSION | PLAIN_VERSION, other) => Err(PageError::Kind(other)),
+        (other, _) => Err(PageError::Version(other)),
     }
 }
 

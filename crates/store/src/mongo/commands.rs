@@ -18,7 +18,7 @@ use super::setup::prefix;
 use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};
 use crate::bucket::store::{Extent, WriteOutcome};
 use crate::bucket::{Result, StorageError};
-use crate::document::document_rev;
+use crate::document::check_version;
 
 impl MongoStore {
     /// Runs a command as a task once `gate` has a permit, and waits for it until the deadline. A task that passes the
@@ -162,16 +162,17 @@ impl MongoStore {
         }
     }
 
-    /// Fails if a later version wrote any document that matches a filter, because a removal has skipped that document.
+    /// Fails if any document that matches a filter has a schema version above `latest`, because a removal has skipped that document.
     pub(super) async fn refuse_newer(
         &self,
         collection: &Collection<RawDocumentBuf>,
         mut filter: Document,
+        latest: u64,
     ) -> Result<()> {
-        filter.extend(remove::is_newer());
+        filter.extend(remove::is_newer(latest));
         let query = Query::new(filter).project(doc! { "_id": 1, "schemaVersion": 1 }).limit(Extent::pages(1));
         let newer = self.find(collection, query).await?;
-        newer.first().map_or(Ok(()), |newer| document_rev(newer).map(drop))
+        newer.first().map_or(Ok(()), |newer| check_version(newer, latest))
     }
 
     /// Waits until no abandoned write of a database is running, because it could restore data after a removal.

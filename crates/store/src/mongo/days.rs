@@ -194,7 +194,7 @@ impl DayStore for MongoStore {
             };
             let mut filter = range.clone();
             filter.extend(remove::are_parts_below(limit));
-            filter.insert("$nor", [remove::is_newer()]);
+            filter.insert("$nor", [remove::is_newer(document::DAY_VERSION)]);
             loop {
                 let fields = doc! { "_id": 1, "sensor": 1, "start": 1 };
                 let query = Query::new(filter.clone()).project(fields).limit(Extent::pages(REMOVED_DAYS_MAX));
@@ -213,7 +213,7 @@ impl DayStore for MongoStore {
                 // Totals may have been added in between.
                 self.remove_months(&collections, of_days()).await?;
             }
-            self.refuse_newer(&collections.days, range).await?;
+            self.refuse_newer(&collections.days, range, document::DAY_VERSION).await?;
         }
         Ok(())
     }

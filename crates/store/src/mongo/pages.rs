@@ -227,11 +227,11 @@ impl PageStore for MongoStore {
         for batch in sensors.chunks(remove::SENSORS_MAX) {
             let filter = doc! {
                 "sensor": { "$in": batch }, "start": hours.clone(), "hasOverflow": false,
-                "$nor": [remove::has_stamp_at_least(limit), remove::is_newer()],
+                "$nor": [remove::has_stamp_at_least(limit), remove::is_newer(document::SCHEMA_VERSION)],
             };
             self.remove(&collections.buckets, filter).await?;
             let range = doc! { "sensor": { "$in": batch }, "start": hours.clone() };
-            self.refuse_newer(&collections.buckets, range).await?;
+            self.refuse_newer(&collections.buckets, range, document::SCHEMA_VERSION).await?;
         }
         Ok(())
     }
@@ -294,10 +294,12 @@ impl SensorStore for MongoStore {
             };
             let keys: Vec<&str> = batch.iter().map(|(key, _)| *key).collect();
             let filters: Vec<Document> = batch.iter().map(filter).collect();
-            let removed = self.remove(&documents, doc! { "$or": filters, "$nor": [remove::is_newer()] }).await;
+            let removed = self
+                .remove(&documents, doc! { "$or": filters, "$nor": [remove::is_newer(document::SCHEMA_VERSION)] })
+                .await;
             self.note_grouped(database, keys.iter().copied());
             removed?;
-            self.refuse_newer(&documents, doc! { "_id": { "$in": keys } }).await?;
+            self.refuse_newer(&documents, doc! { "_id": { "$in": keys } }, document::SCHEMA_VERSION).await?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use mongodb::error::Error;
 use super::indexes::is_no_collection;
 use super::outcome::{has_code, update_outcomes, write_errors};
 use super::setup::Collections;
-use super::versions;
 use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
@@ -63,9 +62,9 @@ pub fn are_parts_below(stamp: Stamp) -> Document {
     ] }
 }
 
-/// Returns the filter for documents that a later version wrote.
-pub fn is_newer() -> Document {
-    doc! { "schemaVersion": { "$gt": versions::schema_version() } }
+/// Returns the filter for documents of a schema version above `latest`.
+pub fn is_newer(latest: u64) -> Document {
+    doc! { "schemaVersion": { "$gt": i64::try_from(latest).unwrap_or(i64::MAX) } }
 }
 
 /// Drops a database's collections.

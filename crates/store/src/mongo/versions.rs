@@ -7,11 +7,11 @@ use super::outcome::classify;
 use super::setup;
 use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
-use crate::document::SCHEMA_VERSION;
+use crate::document::DAY_VERSION;
 
-/// Returns this program's schema version as a BSON integer.
+/// Returns the newest schema version of this program's documents as a BSON integer.
 pub fn schema_version() -> i64 {
-    i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX)
+    i64::try_from(DAY_VERSION).unwrap_or(i64::MAX)
 }
 
 impl MongoStore {
@@ -22,7 +22,7 @@ impl MongoStore {
         let find = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
         let Some(found) = self.read(find).await? else { return Ok(()) };
         let version = found.get_i64("schemaVersion").unwrap_or_default();
-        let detail = format!("the database has schema version {version}; this program knows {SCHEMA_VERSION}");
+        let detail = format!("the database has schema version {version}; this program knows {DAY_VERSION}");
         Err(StorageError::Newer { id: format!("{database} of databases"), detail })
     }
 

@@ -72,6 +72,15 @@ fn encoded(write: &DayWrite<'_>, form: SealForm) -> RawDocumentBuf {
     RawDocumentBuf::from_bytes(day_document(write, form)).expect("BSON")
 }
 
+/// Returns the document as version 1 had it, with the readings under another name.
+fn version_1(document: &RawDocument, name: &str) -> RawDocumentBuf {
+    let mut old = Document::try_from(document).expect("a document");
+    old.insert("schemaVersion", 1);
+    let readings = old.remove(name).expect("readings");
+    old.insert("readings", readings);
+    RawDocumentBuf::try_from(&old).expect("BSON")
+}
+
 /// Hours, oldest stamps, summaries and readings.
 type Scanned = Vec<(Hour, Stamp, PageSummaries, Option<Readings>)>;
 
@@ -102,6 +111,12 @@ proptest! {
             if readings.is_empty() {
                 continue;
             }
+            for (document, name) in [(&columns, "columns"), (&packed, "sealed")] {
+                let old = version_1(document, name);
+                prop_assert_eq!(&decode_day(&old).expect("a day").readings, readings);
+                prop_assert_eq!(scanned(&old, &Projection::SUMMARIES), scanned(document, &Projection::SUMMARIES));
+                prop_assert_eq!(decode_raw_day(&old).expect("a day").mismatches.len(), 0);
+            }
             let kinds = [&columns, &packed].map(|document| document.get_str("kind").unwrap_or_default());
             prop_assert_eq!(kinds, ["columns", "packed"]);
             let day = decode_day(&columns).expect("a day");
@@ -118,7 +133,9 @@ proptest! {
             let forms = [(&packed, &write, SealForm::Columns), (&columns, &write, SealForm::Packed)];
             let to_plain = [(&packed, &plain_write, SealForm::Packed), (&columns, &plain_write, SealForm::Packed)];
             let from_plain = [(&plain_document, &write, SealForm::Packed), (&plain_document, &write, SealForm::Columns)];
-            for (before, write, form) in forms.into_iter().chain(to_plain).chain(from_plain) {
+            let old = [version_1(&columns, "columns"), version_1(&packed, "sealed")];
+            let from_old = old.iter().map(|document| (document, &write, SealForm::Packed));
+            for (before, write, form) in from_old.chain(forms).chain(to_plain).chain(from_plain) {
                 let mut updated: Document = Document::try_from(&**before).expect("a document");
                 let update = Document::from_reader(&*day_update(write, form)).expect("an update");
                 updated.extend(update.get_document("$set").expect("$set").clone());
@@ -187,7 +204,7 @@ fn damaged_columns_are_unreadable_and_newer_ones_are_newer() {
         }
     }
     let mut newer = sound;
-    newer.insert("schemaVersion", 2);
+    newer.insert("schemaVersion", 3);
     let newer = RawDocumentBuf::try_from(&newer).expect("BSON");
     assert!(matches!(decode_day(&newer), Err(StorageError::Newer { .. })));
 }
