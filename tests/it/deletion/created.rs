@@ -141,6 +141,8 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
         for server in [&here, &there] {
             await_drop(server, point, &[later]);
         }
+        // A sensor document that is written before the drop is known there would list the database again.
+        flush(&there);
         run(&here, &format!("DROP DATABASE {DATABASE}"));
         wait_until("it is gone for both", TIMEOUT, || {
             [&here, &there].iter().all(|server| shard_duration(server).is_none())
