@@ -61,7 +61,7 @@ pub struct JobStatus {
     pub last_success: Option<i64>,
     /// The error of the last run, if it failed.
     pub last_error: Option<String>,
-    /// What a person should look at: an error that does not pass by itself, or work that the last run could not do.
+    /// An error that does not pass by itself, or work that the last run could not do. A person should look at it.
     pub problem: Option<String>,
     /// The time of the next scheduled run, in nanoseconds since the epoch. `None` without a schedule.
     pub next_run: Option<i64>,

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults;
 use hourglass_model::reading::stamp::opening_stamp;
-use hourglass_model::reading::time::{MILLI_NS, TIMESTAMP_MIN};
+use hourglass_model::reading::time::MILLI_NS;
 
 /// Nanoseconds since the epoch: 0 before it, `i64::MAX` after the year 2262.
 #[must_use]
@@ -38,12 +38,12 @@ pub fn latest_ns() -> i64 {
 static TRUSTED_BOOT: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// The time by which readings have expired, in nanoseconds since the epoch: the last trusted time
-/// ([`StampClock::trusted_ns`]) plus the time since. All that refuses, hides or counts expired readings uses it, so that
-/// a step of the wall clock makes no reading expire. [`TIMESTAMP_MIN`] before the first trusted time.
+/// ([`StampClock::trusted_ns`]) plus the time since, so that a step of the wall clock makes no reading expire. Before the
+/// first trusted time the wall clock, so that a start without the store accepts nothing that others have expired.
 #[must_use]
 pub fn expiry_ns() -> i64 {
     match TRUSTED_BOOT.load(Ordering::Relaxed) {
-        i64::MIN => TIMESTAMP_MIN,
+        i64::MIN => now_ns(),
         boot_ns => boot_ns.saturating_add(nanos(since_boot())),
     }
 }
