@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use super::digest::{compute_digest, must_be_equal, unfinished_hosts};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{FillOptions, Operation, StoreDigest, UnfinishedMark};
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::{DatabaseSettings, Store};
 use crate::config::Settings;
@@ -56,10 +57,13 @@ impl Target {
         raw.check().await?;
         if begun.is_none() {
             must_be_empty(&*raw).await?;
+            // They would cover what is written. An empty store has nothing left of what they delete.
+            change_registry(&*raw, |registry| registry.deletions.clear()).await?;
         }
         let mark = UnfinishedMark::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.operation().stamp;
-        prepare_registry(&*raw, stamp).await?;
+        // The filled readings are settled, and every later stamp is greater.
+        change_registry(&*raw, |registry| registry.floor = registry.floor.max(stamp)).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {
             Some(mongo) => mongo,
             None => Arc::new(TokenFile::primary(folder)),
@@ -140,18 +144,14 @@ pub async fn must_be_empty(store: &dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Raises the floor to the stamp of the filled readings, so that they are settled and every later stamp is greater. Forgets
-/// all deletions, which would cover what is written: an empty store has nothing left of what they delete, and no instance
-/// has unflushed readings.
-async fn prepare_registry(store: &dyn Store, stamp: Stamp) -> anyhow::Result<()> {
+/// Changes the registry by compare-and-set.
+async fn change_registry(store: &dyn Store, change: impl Fn(&mut MemberRegistry)) -> anyhow::Result<()> {
     loop {
-        let mut registry = store.read_registry().await?;
-        if registry.floor >= stamp && registry.deletions.is_empty() {
+        let before = store.read_registry().await?;
+        let mut registry = before.clone();
+        change(&mut registry);
+        if registry == before || store.write_registry(&registry).await.applied()? {
             return Ok(());
         }
-        registry.floor = registry.floor.max(stamp);
-        registry.deletions.clear();
-        // After a conflict, read the registry again.
-        store.write_registry(&registry).await.applied()?;
     }
 }
