@@ -11,8 +11,6 @@ mod terms;
 
 use crate::support::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// Runs `hourglass token` with these arguments on the data directory of an embedded store.
 pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
     run_program(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
@@ -23,7 +21,7 @@ pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
 pub fn create(server: &Server, words: &[&str]) -> String {
     let token =
         token_command(&server.data_dir(), &[&["add"][..], words].concat()).expect_success().stdout.trim().to_owned();
-    wait_until("the token is valid", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
+    wait_until("the token is valid", || [200, 403].contains(&status_of(server, &token)));
     token
 }
 
@@ -39,7 +37,7 @@ pub fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
 /// Waits until requests with the token get this status.
 #[track_caller]
 pub fn await_status(server: &Server, token: &str, status: u16) {
-    wait_until("the service knows the token", PATIENCE, || status_of(server, token) == status);
+    wait_until("the service knows the token", || status_of(server, token) == status);
 }
 
 /// Starts a server that requires tokens; returns it with its admin token.

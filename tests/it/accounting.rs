@@ -13,7 +13,6 @@ const SCRAPES: usize = 25;
 const NEW: i64 = 10;
 const START: i64 = 1_768_486_000_000_000_000;
 const PACE: Duration = Duration::from_millis(5);
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Frequent flushes, small pages and minimal hot memory.
 const CONFIG: &str = r#"
 [flush]
@@ -130,9 +129,9 @@ fn await_scrapes(what: &str, seen: &Mutex<Observations>, wanted: impl Fn(&Terms)
         let seen = lock(seen);
         (seen.scrapes >= before + SCRAPES && wanted(&seen.last)).then_some(())
     };
-    if poll(PATIENCE, done).is_none() {
+    if poll(TIMEOUT, done).is_none() {
         let seen = lock(seen);
-        panic!("{what}: not within {PATIENCE:?}: {} scrapes, {:?}", seen.scrapes - before, seen.last);
+        panic!("{what}: not within {TIMEOUT:?}: {} scrapes, {:?}", seen.scrapes - before, seen.last);
     }
 }
 
@@ -196,12 +195,12 @@ fn end(server: &mut Server, seen: &Mutex<Observations>) {
     lock(seen).last.clear();
     server.restart_behind();
     let first = || lock(seen).last.contains_key("pending").then_some(());
-    eventually("a scrape after the start", PATIENCE, first);
+    eventually("a scrape after the start", first);
 }
 
 /// Flushes everything; then nothing is pending, and the account still holds.
 fn settle(server: &Server) {
-    wait_until("nothing is pending", PATIENCE, || {
+    wait_until("nothing is pending", || {
         flush(server);
         let terms = terms(get(&server.url("/metrics")).expect(200).text());
         assert!(is_balanced(&terms), "{terms:?}");

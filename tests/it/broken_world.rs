@@ -38,7 +38,7 @@ fn a_paused_store_delays_no_write() {
     mongod.pause();
     let paused = Instant::now();
     load.await_acks("during the pause", 10, AWAY);
-    wait_until("the outage is noticed", RECOVERY, || store_health(&server) == "fail");
+    wait_until("the outage is noticed", || store_health(&server) == "fail");
     assert_eq!(ready(&server), Some(200), "writes are acked");
     let query = get(&server.url("/api/v1/readings?db=load&sensor=load,client=c0,sensor=s0"));
     assert!(query.expect(503).header("retry-after").is_some());
@@ -102,7 +102,7 @@ fn startup_waits_for_the_store() {
     let readings = query().expect(200).json()["series"][0]["readings"].as_array().expect("readings").len();
     assert_eq!(readings, 2);
     // A flush may be faster than the next health check.
-    wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
+    wait_until("the store is reachable again", || store_health(&server) == "pass");
 }
 
 /// Records of an unregistered log may be older than deletions that others have forgotten.
@@ -117,7 +117,7 @@ fn an_unregistered_instance_refuses_writes_until_the_store_answers() {
     assert!(refused.text().contains("tokens are not loaded") && refused.header("retry-after").is_some(), "{refused:?}");
     assert_eq!(ready(&server), Some(503));
     mongod.restart();
-    wait_until("writes are accepted", RECOVERY, || write(&server).status == 204);
+    wait_until("writes are accepted", || write(&server).status == 204);
     assert_eq!(ready(&server), Some(200));
     // Afterwards the tokens hold during an outage, but not after a clean stop.
     for (end, status) in [(Server::kill as fn(&mut Server) -> _, 204), (Server::stop, 503)] {
@@ -127,7 +127,7 @@ fn an_unregistered_instance_refuses_writes_until_the_store_answers() {
         server.restart_behind();
         write(&server).expect(status);
         mongod.restart();
-        wait_until("writes are accepted", RECOVERY, || write(&server).status == 204);
+        wait_until("writes are accepted", || write(&server).status == 204);
     }
 }
 

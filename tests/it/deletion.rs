@@ -55,7 +55,7 @@ fn kill_during_replay(server: &mut Server, launch: &Launch, points: &[&str]) {
     for point in points {
         server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
         let url = server.url("/api/v1/flush");
-        wait_until("it ends or goes on", TIMEOUT, || {
+        wait_until("it ends or goes on", || {
             let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
             flushed || server.exited().is_some()
         });
@@ -140,7 +140,7 @@ fn a_measurement_can_change_type_while_it_is_dropped() {
     mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| run(&server, "DROP MEASUREMENT m"));
-        wait_until("it is tried", TIMEOUT, || metric(&server, "hourglass_store_errors_total") > 0.0);
+        wait_until("it is tried", || metric(&server, "hourglass_store_errors_total") > 0.0);
         write(&server, &format!("m,t=a v=\"another kind\" {START}"));
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         dropped.join().expect("it is dropped");

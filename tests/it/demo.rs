@@ -2,8 +2,6 @@
 
 use crate::support::prelude::*;
 
-/// A debug build on a busy machine needs seconds for two days of history.
-const READY: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(45);
 /// Days of history, enough for one sealed day.
 const DAYS: &str = "2";
@@ -43,7 +41,7 @@ impl Demo {
     #[track_caller]
     fn row(&mut self, what: &str) -> String {
         let is_of = |line: &&str| line.trim_start().starts_with(&format!("{what} "));
-        eventually(what, READY, || {
+        eventually(what, || {
             let found = self.output().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
             assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.output(), self.log());
             found
@@ -116,12 +114,12 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
             .sum()
     };
     let before = count("energy", "-1h");
-    wait_until("readings each second", READY, || count("energy", "-1h") > before + 8);
+    wait_until("readings each second", || count("energy", "-1h") > before + 8);
     let silent =
         fetch_json(&format!("{url}/api/v1/readings?sensor=climate,line=c,sensor=cabinet,site=bremen&from=-90m"));
     assert!(!silent.to_string().contains("\"temp\""), "{silent}");
     for code in ["family", "syntax"] {
-        wait_until(code, READY, || {
+        wait_until(code, || {
             let rejections = fetch_json(&format!("{url}/api/v1/rejections?code={code}"));
             !rejections["rejections"].as_array().unwrap().is_empty()
         });
@@ -131,7 +129,7 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
         "{url}/api/v1/readings?sensor=climate,line=a,sensor=cabinet,site=porto&fields=humidity@string"
     ));
     assert!(kept.to_string().contains("\"humidity@string\":\""), "{kept}");
-    wait_until("a sensor that outgrows its page", READY, || {
+    wait_until("a sensor that outgrows its page", || {
         let outliers = fetch_json(&format!("{url}/api/v1/sensors?outlier=true"));
         outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto"
     });
@@ -156,7 +154,7 @@ fn each_demo_fault_is_printed_once_with_its_view() {
         "beside the field",
     ];
     let is_told = |view: &&str| demo.log().contains(*view);
-    wait_until("all faults", READY, || views.iter().all(is_told));
+    wait_until("all faults", || views.iter().all(is_told));
     let log = demo.log();
     for view in views {
         assert_eq!(log.matches(view).count(), 1, "{view}: {log}");
@@ -210,7 +208,7 @@ fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     hourglass(&["demo", "--port", "0", "--store", &store]).expect_failure("needs an empty database");
     let server = Launch::with_store(&store).start();
     let url = server.url("/api/v1/measurements");
-    wait_until("it is there", READY, || fetch_json(&url).to_string().contains("vibration"));
+    wait_until("it is there", || fetch_json(&url).to_string().contains("vibration"));
 }
 
 #[test]
@@ -254,8 +252,8 @@ fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
         command.args(["-qefc", &inner]).arg(&shown).env("TERM", "xterm").env_remove("NO_COLOR").env(variable, "1");
         let mut demo = Demo::spawn(&temp, command);
         let text = || fs::read_to_string(&shown).unwrap_or_default();
-        wait_until("the demo's banner", READY, || text().contains("Ctrl-C"));
-        wait_until("an event", READY, || text().contains("readings were rejected"));
+        wait_until("the demo's banner", || text().contains("Ctrl-C"));
+        wait_until("an event", || text().contains("readings were rejected"));
         let text = text();
         assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
         assert!(!text.contains("{\"timestamp\""), "{text}");
@@ -267,7 +265,7 @@ fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
             assert!(!rejected.contains("\\\""), "{rejected}");
         }
         demo.process.kill();
-        wait_until("the demo's end", END, || !data.exists());
+        wait_until("the demo's end", || !data.exists());
     }
 }
 

@@ -217,10 +217,8 @@ fn the_container_is_healthy_while_writes_are_acked() {
 
     // A hanging service; the check must end.
     server.signal("STOP");
-    let started = Instant::now();
     let hangs = ask(&[of_service.clone(), of_status.clone()]);
     assert!(hangs.0 == Some(1) && hangs.1.contains("no answer within 3s"), "{hangs:?}");
-    assert!(started.elapsed() < Duration::from_secs(30));
     server.signal("CONT");
     server.stop();
     let gone = ask(&[of_service, of_status]);

@@ -118,7 +118,7 @@ fn group_documents_follow_sensor_documents() {
         describe(&server, key, &json!({"site": "lab"}));
     }
     let lab = expected(&[("lab", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2), ("m,s=3", 3)])]);
-    wait_until("they are members", TIMEOUT, || stored.members("site") == lab);
+    wait_until("they are members", || stored.members("site") == lab);
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
     let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
@@ -127,25 +127,25 @@ fn group_documents_follow_sensor_documents() {
     describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
     describe(&server, "m,s=3", &json!({"site": null}));
     let moved = expected(&[("lab", &[("m,gw=g1,s=2", 22)]), ("the roof", &[("m,gw=g1,s=1", 1)])]);
-    wait_until("they moved", TIMEOUT, || stored.members("site") == moved);
+    wait_until("they moved", || stored.members("site") == moved);
     let no_groups =
         || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
-    wait_until("its document says so", TIMEOUT, no_groups);
+    wait_until("its document says so", no_groups);
     execute(&server, "d", "DROP SERIES FROM m WHERE s = '2'");
     let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
-    wait_until("it is gone", TIMEOUT, || stored.members("site") == left);
+    wait_until("it is gone", || stored.members("site") == left);
     assert!(progress(&server, "group", "documents") >= 4);
     let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
-    wait_until("nothing is left", TIMEOUT, || is_done(&job(&server, "group")));
+    wait_until("nothing is left", || is_done(&job(&server, "group")));
     // The walk at startup drops undeclared groups, adds new ones and repairs manual changes.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
     server.restart_as(Launch::with_store(&uri).config(other));
     let numbers = expected(&[("1", &[("m,gw=g1,s=1", 1)]), ("3", &[("m,s=3", 3)])]);
-    wait_until("they are others", TIMEOUT, || stored.members("number") == numbers);
+    wait_until("they are others", || stored.members("number") == numbers);
     assert!(stored.members("site").is_empty() && stored.members("gateway").is_empty());
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
-    wait_until("the collection is gone", TIMEOUT, || !stored.names().iter().any(|name| name.starts_with("d.")));
+    wait_until("the collection is gone", || !stored.names().iter().any(|name| name.starts_with("d.")));
 }
 
 /// A renamed sensor belongs to the group of its shown name; documents use the stored name.
@@ -158,11 +158,11 @@ fn groups_use_the_shown_names_of_renamed_sensors() {
     let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
     request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let values = json!([{"value": "g2", "sensors": 2}]);
-    wait_until("the new name counts", TIMEOUT, || fetch_json(&server, "/gateway?db=d")["values"] == values);
+    wait_until("the new name counts", || fetch_json(&server, "/gateway?db=d")["values"] == values);
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
     assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
     let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
-    wait_until("documents use stored names", TIMEOUT, || stored.members("gateway") == as_stored);
+    wait_until("documents use stored names", || stored.members("gateway") == as_stored);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn without_groups_nothing_is_created() {
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
     write_flushed(&server, "m,gw=g1,s=1 v=1 10\n");
-    wait_until("the document is written", TIMEOUT, || {
+    wait_until("the document is written", || {
         !find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()
     });
     assert!(!stored.names().contains(&"d.groups".to_owned()), "{:?}", stored.names());
@@ -196,15 +196,15 @@ fn a_move_completes_after_a_kill_at_any_step() {
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {
-            wait_until("it is a member, or the process is dead", TIMEOUT, || {
+            wait_until("it is a member, or the process is dead", || {
                 !stored.members("site").is_empty() || server.exited().is_some()
             });
             is_told &= patch("roof");
             write_until_dead(&mut server);
         }
-        eventually("it is dead", TIMEOUT, || server.exited());
+        eventually("it is dead", || server.exited());
         server.restart_as(Launch::with_store(&uri).config(CONFIG));
-        wait_until("the stored groups match the answer", TIMEOUT, || {
+        wait_until("the stored groups match the answer", || {
             let listed = server.fetch("/api/v1/sensors?db=d");
             let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
             let is_only_site =
@@ -220,7 +220,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
 fn write_until_dead(server: &mut Server) {
     let url = server.url("/write?db=d&precision=s");
     let mut time = 100;
-    eventually("it dies", TIMEOUT, || {
+    eventually("it dies", || {
         time += 1;
         let _ = request("POST", &url, format!("m,gw=g1,s=1 v=1 {time}").as_bytes(), &[]);
         server.exited()
@@ -269,11 +269,11 @@ fn group_members_agree_with_a_plain_model() {
         }
     }
     assert!(expected.len() == 3, "{expected:?}");
-    wait_until("groups' documents are as the model", TIMEOUT, || stored.members("site") == expected);
+    wait_until("groups' documents are as the model", || stored.members("site") == expected);
     for server in &servers {
         for (value, of) in &expected {
             let keys: Vec<String> = of.keys().cloned().collect();
-            wait_until("the endpoint is as the model", TIMEOUT, || members(server, "site", value) == keys);
+            wait_until("the endpoint is as the model", || members(server, "site", value) == keys);
         }
     }
 }
@@ -288,9 +288,9 @@ fn a_large_group_has_several_documents() {
         (from..700).step_by(2).map(|s| format!("m,gw=g,s={s:03} v={v} 10\n")).collect()
     };
     write(&server, lines(0, 1));
-    eventually("half of them", TIMEOUT, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
+    eventually("half of them", || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
     write(&server, lines(1, 1));
-    eventually("all of them", TIMEOUT, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
+    eventually("all of them", || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
     let documents = find(&stored.uri, "d.groups", doc! { "group": "gateway", "value": "g" });
     assert!((4..=10).contains(&documents.len()), "{}", documents.len());
     let mut last = String::new();
@@ -303,7 +303,7 @@ fn a_large_group_has_several_documents() {
         }
     }
     post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
-    wait_until("none of them", TIMEOUT, || find(&stored.uri, "d.groups", doc! {}).is_empty());
+    wait_until("none of them", || find(&stored.uri, "d.groups", doc! {}).is_empty());
 }
 
 /// Regression: the docs named a removed job. Only MongoDB with groups and copies has all jobs.

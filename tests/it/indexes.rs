@@ -3,8 +3,6 @@
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const TIMEOUT: Duration = Duration::from_secs(90);
-
 const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname = \"site\"\nindex = true\n[[meta.copy]]\nname = \"a.b\"\n\
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
                       [[kinds]]\nname = \"press\"\nmeasurement = \"machine\"\nindex = true\n[[kinds]]\nname = \"spare\"\nindex = true\n";
@@ -54,7 +52,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri));
-    wait_until("none is left", TIMEOUT, || owned("d.buckets") == ["own"]);
+    wait_until("none is left", || owned("d.buckets") == ["own"]);
 }
 
 fn make_own(uri: &str) {

@@ -61,7 +61,7 @@ fn readings_are_validated_by_the_kind_of_their_sensor() {
         assert!(explained.contains("the kind meter says"), "{explained}");
         // The kind is known after a kill.
         server.kill_and_restart();
-        wait_until("a warning again", TIMEOUT, || {
+        wait_until("a warning again", || {
             let answer = write(&server, &line);
             answer.status == 204 && warning(&answer).contains("meter")
         });
@@ -116,13 +116,11 @@ fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
 fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
     let server = Launch::embedded().config(KINDS).start();
     write(&server, "climate,s=1 temp=20\nfree,s=1 x=1\n").expect(204);
-    wait_until("it is silent", TIMEOUT, || {
+    wait_until("it is silent", || {
         let listed = server.fetch("/api/v1/sensors?db=d&silent=true");
         listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1"
     });
-    wait_until("the metric shows it", TIMEOUT, || {
-        (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5
-    });
+    wait_until("the metric shows it", || (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5);
 }
 
 #[test]
@@ -183,7 +181,7 @@ fn a_rename_keeps_the_kind() {
         let rule = json!({"kind": "measurement", "from": "climate", "to": "weather"});
         request("PUT", &server.url("/api/v1/renames?db=d"), rule.to_string().as_bytes(), &[]).unwrap().expect(200);
         let silent = || server.fetch("/api/v1/sensors?db=d&silent=true")["sensors"].clone();
-        let refusal = eventually("the metric counts it", TIMEOUT, || {
+        let refusal = eventually("the metric counts it", || {
             (metric(&server, "hourglass_ingest_sensors_silent") > 0.5).then(silent)
         });
         assert_eq!(

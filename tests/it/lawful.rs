@@ -107,7 +107,7 @@ fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], end
         }
         for (number, ending) in endings.into_iter().enumerate() {
             let due = all * (number + 1) / (N + 1);
-            wait_until("the next body is acked", Duration::from_secs(120), || acked.load(Ordering::Relaxed) >= due);
+            wait_until("the next body is acked", || acked.load(Ordering::Relaxed) >= due);
             match ending {
                 Ending::Stop => assert!(server.stop().success(), "{ending:?} {number}"),
                 Ending::Kill => drop(server.kill()),

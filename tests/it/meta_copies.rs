@@ -66,8 +66,8 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     let before = stored.rest("m,s=1");
     describe(&server, "PATCH", "m,s=1", &json!({"site": "roof", "floor": null})).expect(200);
     let roof = [Some(doc! { "site": "roof" })];
-    wait_until("all copies follow", TIMEOUT, || stored.copies("m,s=1") == roof);
-    wait_until("nothing lags behind", TIMEOUT, || job(&server, "refresh")["left"] == 0);
+    wait_until("all copies follow", || stored.copies("m,s=1") == roof);
+    wait_until("nothing lags behind", || job(&server, "refresh")["left"] == 0);
     // Neither readings nor revs change, so known pages can still be written.
     assert_eq!(stored.rest("m,s=1"), before);
     write_flushed(&server, format!("m,s=1 v=3 {}\n", now() + 1));
@@ -77,7 +77,7 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     // A change of other names changes no page.
     let job_progress = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
-    wait_until("it was looked at", TIMEOUT, || {
+    wait_until("it was looked at", || {
         let now = job(&server, "refresh");
         now["progress"]["sensors"] != job_progress["sensors"] && now["left"] == 0
     });
@@ -99,8 +99,8 @@ fn copies_change_between_values_that_mongodb_compares_as_equal() {
         if let Some(whole) = floor.as_i64() {
             site_now.insert("floor", whole);
         }
-        wait_until("the copies follow", TIMEOUT, || stored.copies("m,s=1") == [Some(site_now.clone())]);
-        wait_until("nothing lags behind", TIMEOUT, || job(&server, "refresh")["left"] == 0);
+        wait_until("the copies follow", || stored.copies("m,s=1") == [Some(site_now.clone())]);
+        wait_until("nothing lags behind", || job(&server, "refresh")["left"] == 0);
     }
 }
 
@@ -113,17 +113,17 @@ fn copies_are_completed_at_the_start_after_a_kill() {
     let old = now() - 3 * DAY;
     write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
-    eventually("it is dead", TIMEOUT, || server.exited());
+    eventually("it is dead", || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
     server.restart_as(Launch::with_store(&uri).config(config("1s")));
-    wait_until("copies follow", TIMEOUT, || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
+    wait_until("copies follow", || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
     // A newly copied name is added to existing documents.
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
     server.restart_as(Launch::with_store(&uri).config(more));
     describe(&server, "PATCH", "m,s=1", &json!({"unit": "K"})).expect(200);
     let both = [Some(doc! { "site": "lab", "unit": "K" })];
-    wait_until("both names", TIMEOUT, || stored.copies("m,s=1") == both);
+    wait_until("both names", || stored.copies("m,s=1") == both);
 }
 
 /// Regression: if a removal was forgotten before a kill, copies of the removed value stayed for ever.
@@ -138,7 +138,7 @@ fn copies_of_a_removed_name_are_removed() {
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
-    eventually("the document says that copies are set", TIMEOUT, || document().get("copied").map(drop));
+    eventually("the document says that copies are set", || document().get("copied").map(drop));
     // Copies are set four minutes after the change; the process stops before that, with everything stored.
     server.stop();
     server.restart_as(slow());
@@ -146,7 +146,7 @@ fn copies_of_a_removed_name_are_removed() {
     server.stop();
     server.restart_as(slow());
     let mut time = now();
-    wait_until("the removal is forgotten", TIMEOUT, || {
+    wait_until("the removal is forgotten", || {
         time += 1;
         write_flushed(&server, format!("m,s=1 v=2 {time}\n"));
         document().get("metaStamps").is_none()
@@ -155,7 +155,7 @@ fn copies_of_a_removed_name_are_removed() {
     let of_old = || find(&stored.uri, "d.buckets", doc! { "sensor": "m,s=1", "meta.site": "lab" }).len();
     assert_eq!(of_old(), 1, "the old page still has its copy");
     server.restart_as(fast());
-    wait_until("it goes", TIMEOUT, || of_old() == 0);
+    wait_until("it goes", || of_old() == 0);
 }
 
 /// Two instances change metadata, write and seal at random; in the end every page and day has the right copies.
@@ -185,7 +185,7 @@ fn copies_agree_with_the_metadata_during_writes() {
     }
     for sensor in 0..3 {
         let key = format!("m,s={sensor}");
-        eventually("copies are as the document", TIMEOUT, || {
+        eventually("copies are as the document", || {
             let document = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
             let site_now = document.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
             let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());

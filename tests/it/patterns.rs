@@ -81,7 +81,7 @@ fn the_queries_of_the_metadata_page_work() {
     assert!(!found.contains("s2"), "{found}");
     // As shown in the comment below it.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
-    wait_until("the group is written", TIMEOUT, || {
+    wait_until("the group is written", || {
         let found = mongosh_output(&mongosh, &database, group);
         let has = |text: &str| found.contains(text);
         has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")
@@ -97,7 +97,7 @@ fn a_lost_log_is_found_and_removed_as_documented() {
         panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    wait_until("the WAL is registered", TIMEOUT, || mongosh_output(&mongosh, &database, find).contains("opening:"));
+    wait_until("the WAL is registered", || mongosh_output(&mongosh, &database, find).contains("opening:"));
     server.kill();
     let found = mongosh_output(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");

@@ -99,7 +99,7 @@ fn config(flush_interval: &str) -> String {
 
 /// Waits until a server kills itself at its fault point; otherwise kills it and returns false.
 fn ends_by_itself(server: &mut Server) -> bool {
-    let ended = poll(Duration::from_secs(15), || server.exited());
+    let ended = poll(TIMEOUT, || server.exited());
     server.kill();
     ended.is_some_and(|status| status.signal() == Some(9))
 }

@@ -180,12 +180,12 @@ fn other_instances_follow_a_rename() {
     write_flushed(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (list_sensors(server) == set(&[key])).then_some(());
-    eventually("the other shows the new name", TIMEOUT, || has(&other, "m,s=2"));
+    eventually("the other shows the new name", || has(&other, "m,s=2"));
     // Acked there under both names, and not flushed.
     write(&other, format!("m,s=1 v=2i {}\nm,s=2 v=3i {}\n", T + 1, T + 2));
     assert_eq!(readings(&other, "m,s=2"), [(T, 1), (T + 1, 2), (T + 2, 3)]);
     delete(&one, &value("s", "1", "2")).expect(200);
-    eventually("the other shows the old name", TIMEOUT, || has(&other, "m,s=1"));
+    eventually("the other shows the old name", || has(&other, "m,s=1"));
     assert_eq!(readings(&other, "m,s=1").len(), 3);
     one.stop();
     other.stop();
@@ -276,12 +276,12 @@ fn a_deletion_covers_sensors_known_only_to_another_instance() {
     let mut other = launch.start();
     write_flushed(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
-    wait_until("the other knows of it", TIMEOUT, || renames(&other) != json!([]));
+    wait_until("the other knows of it", || renames(&other) != json!([]));
     write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
     change(&one, "DROP SERIES FROM m WHERE room = 'c'");
     delete(&one, &value("room", "a", "")).expect(200);
     let left = set(&["m,room=x,s=0", "m,room=b,s=2"]);
-    wait_until("the other has deleted it", TIMEOUT, || list_sensors(&other) == left);
+    wait_until("the other has deleted it", || list_sensors(&other) == left);
     flush(&other);
     assert_eq!((readings(&other, "m,room=a,s=1"), readings(&other, "m,room=b,s=2").len()), (vec![], 1));
     one.stop();
@@ -325,7 +325,7 @@ fn a_rename_is_atomic_under_kills() {
             write(&server, format!("m,s=1 v=1i {T}\n"));
             let url = server.url("/api/v1/renames?db=d");
             let _ = request("PUT", &url, value("s", "1", point).to_string().as_bytes(), &[]);
-            eventually("the server is killed", TIMEOUT, || server.exited());
+            eventually("the server is killed", || server.exited());
             server.restart_with(launch);
             let to = if is_done { format!("m,s={point}") } else { "m,s=1".to_owned() };
             assert_eq!((list_sensors(&server), readings(&server, &to)), (set(&[&to]), vec![(T, 1)]), "{point}");

@@ -110,7 +110,7 @@ fn kills(store: impl Fn() -> String) {
         server.stop();
         let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
         server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
-        let ended = poll(Duration::from_secs(30), || server.exited());
+        let ended = poll(TIMEOUT, || server.exited());
         assert!(ended.is_some(), "{point}: {}", server.stderr());
         server.restart_as(launch.clone());
         compare(&server, &plain, point);
@@ -139,7 +139,7 @@ fn a_kill_during_backfill_changes_no_answer() {
                 let _ = std::panic::catch_unwind(|| post(&server.url("/write?db=d&precision=s"), &lines, &[]));
             }
         }
-        let ended = poll(Duration::from_secs(30), || server.exited());
+        let ended = poll(TIMEOUT, || server.exited());
         assert!(ended.is_some(), "{store}: {}", server.stderr());
         server.restart_as(launch);
         for sensor in 0..2 {
@@ -214,7 +214,7 @@ fn an_interrupted_division_by_hour_is_completed() {
     assert_eq!(jobs::seal(&server)["progress"]["days"], 1);
     write(&server, 1000);
     let _ = request("POST", &jobs::run_url(&server, "seal"), b"", &[]);
-    eventually("it dies after the last hour", Duration::from_secs(120), || server.exited());
+    eventually("it dies after the last hour", || server.exited());
     server.restart_as(launch);
     jobs::seal(&server);
     let counted = server.fetch("/query?db=d&q=SELECT%20count(a)%20FROM%20climate");
@@ -239,7 +239,7 @@ fn line(sensor: u64, minute: u64, value: u64) -> String {
 fn await_sealed(server: &Server) {
     let before = count_sealed_days(server);
     // An idle round follows the last one with work.
-    let quiet = poll(Duration::from_secs(30), || {
+    let quiet = poll(TIMEOUT, || {
         let now = count_sealed_days(server);
         std::thread::sleep(Duration::from_millis(400));
         (now > 0 && now == count_sealed_days(server)).then_some(now)

@@ -105,7 +105,7 @@ fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
         written += 1;
         // The service dies before it answers.
         let _ = request("POST", &run_url(&server, "compact"), b"", &[]);
-        assert!(poll(Duration::from_secs(120), || server.exited()).is_some(), "{point}");
+        assert!(poll(TIMEOUT, || server.exited()).is_some(), "{point}");
         server.restart_as(launch.clone());
         assert!(!server.data_dir().join("hourglass.redb.compact").exists(), "{point}");
         assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, written), "{point}");

@@ -65,7 +65,7 @@ fn readings_wait_for_a_newer_version() {
         let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
         assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
         assert_eq!(write("m,s=c v=3 3"), 204);
-        let message = eventually("health reports it", PATIENCE, || {
+        let message = eventually("health reports it", || {
             let message = documents(&server);
             message.contains("2 buckets cannot be stored").then_some(message)
         });
@@ -101,7 +101,7 @@ fn a_deletion_waits_for_a_newer_version() {
         let before = stored.fingerprints();
         server.restart();
         delete(&server, "DELETE FROM m WHERE s='a'");
-        wait_until("the deletion is tried", PATIENCE, || {
+        wait_until("the deletion is tried", || {
             let log = server.stderr();
             log.contains("it stays in the WAL and is retried") && log.contains("newer version")
         });
@@ -111,7 +111,7 @@ fn a_deletion_waits_for_a_newer_version() {
         assert_eq!(after.get(key), before.get(key));
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
         server.restart();
-        wait_until("the deletion is carried out", PATIENCE, || readings(&server, "d", "m,s=a", None, 100).is_empty());
+        wait_until("the deletion is carried out", || readings(&server, "d", "m,s=a", None, 100).is_empty());
         assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
         assert!(server.stop().success());
         assert_eq!(ids(&stored, Kind::Buckets).len(), 2);
@@ -156,12 +156,12 @@ fn a_drop_waits_for_a_newer_version() {
         newer(3);
         server.restart();
         delete(&server, "DROP DATABASE d");
-        wait_until("the drop is tried", PATIENCE, || server.stderr().contains("newer version"));
+        wait_until("the drop is tried", || server.stderr().contains("newer version"));
         server.kill();
         assert_eq!(ids(&stored, Kind::Buckets).len(), 3);
         newer(1);
         server.restart();
-        wait_until("the database is dropped", PATIENCE, || {
+        wait_until("the database is dropped", || {
             let listed = post(&server.url("/query?q=SHOW+DATABASES"), "", &[]).text().to_owned();
             !listed.contains("\"d\"")
         });
@@ -181,7 +181,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
         update(&uri, collection, doc! {}, newer.clone());
     }
     let before = find(&uri, "registry", doc! {});
-    wait_until("the registry is read", PATIENCE, || server.stderr().contains("registry update failed"));
+    wait_until("the registry is read", || server.stderr().contains("registry update failed"));
     assert_eq!(put("72000d"), 503);
     assert_eq!(find(&uri, "registry", doc! {}), before);
     let settings = find(&uri, "settings", doc! {}).pop().expect("settings");
@@ -191,7 +191,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, known.clone());
     }
-    wait_until("it goes on", PATIENCE, || put("72000d") == 200);
+    wait_until("it goes on", || put("72000d") == 200);
     flush(&server);
     assert_eq!(readings(&server, "d", "m,s=a", None, 100).len(), 1);
 }
@@ -209,7 +209,7 @@ fn readings_refused_by_a_newer_validator_wait() {
     server.restart();
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
-    wait_until("health reports it", PATIENCE, || documents(&server).contains("newer version"));
+    wait_until("health reports it", || documents(&server).contains("newer version"));
     assert!(!server.data_dir().join("dead-letters").exists());
     let options = in_mongo(&uri, async |mongo| {
         let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });
@@ -241,7 +241,7 @@ fn a_store_from_before_version_1_stops_the_start() {
         let before = stored.fingerprints();
         let launch = impatient(server.store());
         server.relaunch(launch);
-        assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
+        assert!(poll(TIMEOUT, || server.exited()).is_some(), "{}", server.stderr());
         assert!(server.stderr().contains("older than version 1"), "{}", server.stderr());
         assert_eq!(stored.fingerprints(), before);
     }

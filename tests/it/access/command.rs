@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
+use super::{await_status, create, start_with_auth, token_command, with};
 
 #[test]
 fn tokens_are_added_and_revoked_without_a_restart() {
@@ -117,7 +117,7 @@ fn the_list_shows_when_a_token_was_last_used() {
         // Until the service has read the tokens, it lets everybody in.
         await_status(&server, "", 401);
         await_status(&server, &one, 200);
-        let used = poll(PATIENCE, || column("one")).expect("its use is stored");
+        let used = poll(TIMEOUT, || column("one")).expect("its use is stored");
         let seconds = used.parse::<jiff::Timestamp>().unwrap().as_second();
         assert!((hourglass::clock::now_seconds() - seconds).abs() < 120, "{used}");
         assert_eq!(column("two"), None);
@@ -193,7 +193,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
 fn a_damaged_token_file_keeps_the_loaded_tokens() {
     let (mut server, admin) = start_with_auth("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
-    wait_until("it is warned of", PATIENCE, || {
+    wait_until("it is warned of", || {
         server.stderr().contains("reading the tokens failed; the last known tokens apply")
     });
     with(&admin, "GET", &server.url("/api/v1/measurements"), "").expect(200);
@@ -213,10 +213,10 @@ fn an_unreadable_token_record_grants_nothing() {
     let file = server.data_dir().join("tokens.json");
     std::fs::write(&file, "nothing of the kind").unwrap();
     let status = || get(&server.url("/api/v1/measurements")).status;
-    wait_until("it is shut", PATIENCE, || status() == 503);
+    wait_until("it is shut", || status() == 503);
     // A missing file grants nothing, either.
     std::fs::remove_file(&file).unwrap();
-    wait_until("it stays shut", PATIENCE, || status() == 401);
+    wait_until("it stays shut", || status() == 401);
 }
 
 fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> CommandOutput {

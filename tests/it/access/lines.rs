@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
+use super::{await_status, create, start_with_auth, token_command, with};
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
 
@@ -39,7 +39,7 @@ fn tcp_lines_need_a_write_token() {
     }
     assert_eq!(count(&server, &admin), 0);
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
-    wait_until("its reading is there", PATIENCE, || count(&server, &admin) == 1);
+    wait_until("its reading is there", || count(&server, &admin) == 1);
     // Connections outlive tokens, but later lines are refused.
     token_command(&server.data_dir(), &["revoke", "lab"]).expect_success();
     await_status(&server, &lab, 401);
@@ -55,9 +55,9 @@ fn a_quota_slows_a_connection_down() {
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
     let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));
-    wait_until("the first readings are stored", PATIENCE, || count(&server, &admin) == 600);
+    wait_until("the first readings are stored", || count(&server, &admin) == 600);
     stream.write_all(lines(600, 610).as_bytes()).unwrap();
-    wait_until("the rest is there", PATIENCE, || count(&server, &admin) == 610);
+    wait_until("the rest is there", || count(&server, &admin) == 610);
     let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
     let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",resource=\"readings\"}";
     assert!(metrics.text().contains(refused), "it had to wait");

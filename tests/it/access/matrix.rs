@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
+use super::{await_status, create, start_with_auth, token_command, with};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Right {
@@ -248,7 +248,7 @@ fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String
     tokens.insert("malformed", "secret".to_owned());
     tokens.insert("empty", String::new());
     let is_expired = || token_command(&server.data_dir(), &["list"]).stdout.contains(" expired 2");
-    wait_until("one has expired", PATIENCE, is_expired);
+    wait_until("one has expired", is_expired);
     tokens
 }
 

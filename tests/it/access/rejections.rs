@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, start_with_auth, with};
+use super::{await_status, create, start_with_auth, with};
 
 const PATH: &str = "/api/v1/rejections";
 
@@ -30,7 +30,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     with(&device, "POST", &server.url("/write?db=a&precision=ns"), lines).expect(400);
     with(&device, "POST", &server.url("/api/v1/readings?db=b"), "{\"measurement\":7}").expect(400);
     Raw::open(server.scheme_address("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
-    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
+    let seen = poll(TIMEOUT, || Some(fetch(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
     let expected = [
         json!(["a", "device", "unit", "m v=1 1768485600"]),
         json!(["a", "device", "encoding", "evil\\u{9b}2J v=1"]),
@@ -92,7 +92,7 @@ fn rejected_lines_never_show_a_token() {
     let secret = admin.rsplit('_').next().expect("a secret");
     let lines = format!("auth {admin}\nAUTH {admin}\nauth\t{admin} db=a\nm v=1,auth {admin} db=x\nm,t={admin} v=1 x\n");
     Raw::open(server.scheme_address("tcp")).send(lines);
-    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
+    let seen = poll(TIMEOUT, || Some(fetch(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
     assert!(seen.iter().any(|one| one["text"] == "auth ***"), "{seen:?}");
     with(&admin, "POST", &server.url("/write?db=a"), &format!("m,t={admin} v=")).expect(400);
     let seen = fetch(&server, &owner, "db=a");
@@ -117,7 +117,7 @@ fn written_rejections_survive_a_kill() {
         let mut files = std::fs::read_dir(&folder).ok()?.filter_map(|entry| std::fs::read(entry.ok()?.path()).ok());
         files.any(|file| file.ends_with(b"\n")).then_some(())
     };
-    assert!(poll(PATIENCE, is_written).is_some());
+    assert!(poll(TIMEOUT, is_written).is_some());
     server.kill_and_restart();
     // Without tokens, everybody sees all rejections.
     let answer = server.fetch(PATH);

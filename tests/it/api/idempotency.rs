@@ -103,7 +103,7 @@ fn a_retry_after_a_kill_at_any_step_stores_each_reading_once() {
         // The answer is lost with the process.
         let lost = http::request("POST", &url, BODY.as_bytes(), &[(KEY, "k")]);
         assert!(lost.is_err(), "{point}: an answer came");
-        assert!(poll(Duration::from_secs(10), || server.exited()).is_some(), "{point}");
+        assert!(poll(TIMEOUT, || server.exited()).is_some(), "{point}");
         server.restart_as(launch());
         write(&server, &database, "k", BODY).expect(400);
         let kept = check_body(&server, &database);

@@ -116,7 +116,7 @@ fn a_service_killed_during_a_backup_leaves_the_previous_one() {
         server.restart_as(launch.clone().env("FAULT_KILL_AT", "part_sent:1"));
         let failed = backup(&server, backup_dir.path(), &[]);
         assert_eq!(failed.status, Some(1), "{failed:?}");
-        assert!(poll(Duration::from_secs(10), || server.exited()).is_some());
+        assert!(poll(TIMEOUT, || server.exited()).is_some());
         assert_eq!(manifest(backup_dir.path()), before);
         server.restart_as(launch);
         backup(&server, backup_dir.path(), &[]).expect_success();
@@ -166,7 +166,7 @@ fn a_database_dropped_by_mistake_can_be_restored_in_place() {
         restore(&folder.file("backup"), &store, &server.data_dir()).expect_success();
         server.restart();
         assert_eq!(server.fetch(path), before, "{store}");
-        wait_until("the registry settles", TIMEOUT, || metric(&server, "hourglass_registry_deletions") == 0.0);
+        wait_until("the registry settles", || metric(&server, "hourglass_registry_deletions") == 0.0);
         assert_eq!(server.fetch(path), before, "{store}");
     }
 }
@@ -243,7 +243,7 @@ fn a_backup_has_tokens_and_config_and_is_private() {
     arguments.push(path(&data));
     let token = hourglass(&arguments).expect_success().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
-    assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
+    assert!(poll(TIMEOUT, || (ask() == 401).then_some(())).is_some());
     let backup_dir = Folder::new("backup");
     let target = Folder::new("restored");
     backup(&server, backup_dir.path(), &[]).expect_failure("--token-file");

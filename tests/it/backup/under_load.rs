@@ -35,7 +35,7 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
                 let lines: String = (first..first + LINES).map(line).collect();
                 let send = || request("POST", &url, lines.as_bytes(), &[]).expect("the server answers");
                 // Overload is answered with a refusal.
-                let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
+                let answer = eventually("an ack", || Some(send()).filter(|a| a.status != 503));
                 answer.expect(204);
                 if first % DESCRIBED == 0 {
                     describe(&meta_url, &url, sender, first);
@@ -53,7 +53,7 @@ fn describe(meta_url: &str, url: &str, sender: u64, first: u64) {
     let line = format!("new,s={sender},n={first} v={first}i {START}\n");
     for (method, url, body, status) in [("PUT", meta_url, &body, 200), ("POST", url, &line, 204)] {
         let send = || request(method, url, body.as_bytes(), &[]).expect("the server answers");
-        let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
+        let answer = eventually("an ack", || Some(send()).filter(|a| a.status != 503));
         answer.expect(status);
     }
 }
@@ -71,9 +71,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         let acked: Arc<Vec<AtomicU64>> = Arc::new((0..SENDERS).map(|_| AtomicU64::new(0)).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let senders = load(&server, &acked, &stop);
-        wait_until("some readings are acked", Duration::from_secs(60), || {
-            (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60)
-        });
+        wait_until("some readings are acked", || (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60));
         let backup_dir = Folder::new("backup");
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();

@@ -17,9 +17,9 @@ fn a_query_ends_when_its_client_leaves() {
         let mut client = TcpStream::connect(server.address()).expect("the server listens");
         client.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).expect("a request");
         let running = |count: f64| (metric(&server, "hourglass_query_running") == count).then_some(());
-        eventually(&format!("{path} runs"), PATIENCE, || running(1.0));
+        eventually(&format!("{path} runs"), || running(1.0));
         drop(client);
-        eventually(&format!("{path} is over"), PATIENCE, || running(0.0));
+        eventually(&format!("{path} is over"), || running(0.0));
     }
     mongod.resume();
     get(&server.url("/api/v1/readings?sensor=m")).expect(200);

@@ -4,11 +4,9 @@ use hourglass::bucket::Caps;
 
 use crate::support::prelude::*;
 
-use super::{RECOVERY, ready, status, store_health};
+use super::{ready, status, store_health};
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// Maximum time of a flush that fails: 15 s of outage and as long to detect it.
-const FLUSH_MAX: Duration = Duration::from_secs(30);
 
 /// Returns status and message of a check in `/health`.
 fn check(server: &Server, name: &str) -> (String, String) {
@@ -36,8 +34,8 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
 
     mongod.pause();
     post(&server.url("/write?db=d"), "m v=3 3\nm v=4 4\nm,s=b v=5 5", &[]).expect(204);
-    wait_until("the outage is noticed", RECOVERY, || store_health(&server) == "fail");
-    wait_until("the oldest grows old", RECOVERY, || status(&server, "oldest_pending_seconds") > 1.5);
+    wait_until("the outage is noticed", || store_health(&server) == "fail");
+    wait_until("the oldest grows old", || status(&server, "oldest_pending_seconds") > 1.5);
     let (word, message) = check(&server, "store");
     let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
     assert_eq!(word, "fail");
@@ -55,9 +53,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     assert_eq!((&seen["store"]["away"], &seen["pending_readings"]), (&true.into(), &3.into()));
     assert!(seen["store"]["reason"].is_string() && seen["refusing"].is_null(), "{seen}");
 
-    let started = Instant::now();
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
-    assert!(started.elapsed() <= FLUSH_MAX, "after {:?}", started.elapsed());
     assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
     let error = refused.json()["error"].as_str().expect("an error").to_owned();
     assert!(error.starts_with("the store did not confirm the readings within "), "{error}");
@@ -65,7 +61,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     mongod.resume();
     flush(&server);
     assert_eq!((count_stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
-    wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
+    wait_until("the store is reachable again", || store_health(&server) == "pass");
 }
 
 /// Returns the number of stored readings.

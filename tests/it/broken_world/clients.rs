@@ -47,7 +47,7 @@ fn clients_that_leave_tear_nothing(server: &Server) {
         std::thread::sleep(Duration::from_millis(number % 10 * 5));
     }
     // Their requests are over once the connections are closed and later readings are stored.
-    wait_until("the connections of disconnected clients are closed", PATIENCE, || {
+    wait_until("the connections of disconnected clients are closed", || {
         metric(server, "hourglass_http_connections") <= 1.0
     });
     post(&server.url("/write"), lines("after"), &[]).expect(204);
@@ -72,7 +72,7 @@ fn bodies_over_the_in_flight_limit_are_refused_until_there_is_room() {
         holder.send(begun);
     }
     let in_flight = || metric(&server, "hourglass_ingest_in_flight_bytes");
-    wait_until("the holders' bytes are admitted", PATIENCE, || in_flight() >= double(4 * begun.len()));
+    wait_until("the holders' bytes are admitted", || in_flight() >= double(4 * begun.len()));
 
     let url = server.url("/write");
     let refused = post(&url, &small, &[]).expect(503);
@@ -85,13 +85,13 @@ fn bodies_over_the_in_flight_limit_are_refused_until_there_is_room() {
     // Closed connections and acks release memory.
     let mut last = holders.remove(0);
     drop(holders);
-    wait_until("the room of closed connections is free", PATIENCE, || in_flight() <= double(large.len()));
+    wait_until("the room of closed connections is free", || in_flight() <= double(large.len()));
     last.send(rest);
     assert!(last.head().starts_with("HTTP/1.1 204"));
     post(&url, &small, &[]).expect(204);
     let count = |sensor: &str| readings(&server, "default", sensor, None, 100_000).len();
     assert_eq!([count("large"), count("small")], [27_000, 15_000]);
-    wait_until("all room is free", PATIENCE, || in_flight() == 0.0);
+    wait_until("all room is free", || in_flight() == 0.0);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]

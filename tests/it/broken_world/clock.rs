@@ -54,15 +54,15 @@ fn a_clock_jump_expires_nothing() {
         // Creates an expiry by the right clock, though nothing is due.
         let server = &server;
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
-        eventually("the first retention is carried out", TIMEOUT, expired(1));
+        eventually("the first retention is carried out", expired(1));
         clock.set(366 * DAY);
-        wait_until("the clock jump is detected", TIMEOUT, || server.stderr().contains(CLOCK_WARNING));
+        wait_until("the clock jump is detected", || server.stderr().contains(CLOCK_WARNING));
         // Admission asked the wall clock, and refused good readings as expired.
         let right_time = hourglass::reading::time::rfc3339(start);
         for database in ["w", "s"] {
             let late = format!("m late=1i {}", start - 2 * DAY);
             // Tokens in MongoDB are read again first, because they seem to be a year old.
-            wait_until("a good reading is taken", TIMEOUT, || {
+            wait_until("a good reading is taken", || {
                 let answer = post(&server.url(&format!("/write?db={database}")), late.clone(), &[]);
                 assert_ne!(answer.status, 400, "{}", answer.text());
                 answer.status == 204
@@ -73,9 +73,9 @@ fn a_clock_jump_expires_nothing() {
         let health = server.fetch("/health");
         let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "clock");
         assert_eq!(check.expect("a check of the clock")["status"], "warn", "{health}");
-        wait_until("the metric says so", TIMEOUT, || metric(server, "hourglass_clock_doubted") == 1.0);
+        wait_until("the metric says so", || metric(server, "hourglass_clock_doubted") == 1.0);
         clock.set(0);
-        wait_until("the clock is trusted again", TIMEOUT, || metric(server, "hourglass_clock_doubted") == 0.0);
+        wait_until("the clock is trusted again", || metric(server, "hourglass_clock_doubted") == 0.0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         for (before, after) in before.iter().zip(&after) {
             let after = after.as_array().expect("readings").iter();
@@ -85,7 +85,7 @@ fn a_clock_jump_expires_nothing() {
         assert_eq!(progress(server, "expire", "deletions"), 1);
         // The expiry that was skipped during the clock error is done now.
         server.set("w", r#"{"readings":"4d"}"#).expect(200);
-        eventually("readings expire by the right clock", TIMEOUT, expired(2));
+        eventually("readings expire by the right clock", expired(2));
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
     }
 }
@@ -104,7 +104,7 @@ fn a_clock_jump_seals_no_open_day() {
         let why = refused["last_error"].as_str().unwrap_or_default();
         assert!(why.contains("clock.max_offset") && progress(&server, "seal", "days") == 0, "{store}: {refused}");
         clock.set(0);
-        wait_until("only the day that is over is sealed", TIMEOUT, || {
+        wait_until("only the day that is over is sealed", || {
             let sealed = run_job(&server, "seal");
             assert_ne!(sealed["progress"]["days"], 2, "{sealed}");
             sealed["last_error"].is_null() && sealed["progress"]["days"] == 1
@@ -124,7 +124,7 @@ fn sealed_days_are_read_with_a_clock_in_another_year() {
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
         flush(&server);
-        wait_until("the day is sealed", TIMEOUT, || run_job(&server, "seal")["progress"]["days"] == 1);
+        wait_until("the day is sealed", || run_job(&server, "seal")["progress"]["days"] == 1);
         let before = since(&server, "d", first);
         assert_eq!(before.as_array().map(Vec::len), Some(48));
         server.stop();

@@ -36,7 +36,7 @@ impl World {
     #[track_caller]
     fn await_stored(&self, database: &str, readings: usize) {
         let what = format!("{readings} readings of {database} are stored");
-        wait_until(&what, TIMEOUT, || self.stored(database) == readings);
+        wait_until(&what, || self.stored(database) == readings);
     }
 
     /// Returns the health message about a database.
@@ -59,7 +59,7 @@ fn an_unwritable_database_delays_no_other() {
         assert_eq!((world.write("one", sensor), world.write("two", sensor)), (204, 204));
     }
     world.await_stored("two", 50);
-    let message = eventually("health names the database", TIMEOUT, || world.health_of("one"));
+    let message = eventually("health names the database", || world.health_of("one"));
     assert!(message.contains("one.buckets") && message.contains("view"), "its cause: {message}");
     assert_eq!(world.health_of("two"), None);
     get(&world.server.url("/ready")).expect(200);
@@ -75,8 +75,8 @@ fn an_unwritable_database_delays_no_other() {
     world.await_stored("two", 51);
     run_command(&world.uri, None, doc! { "drop": "one.buckets" });
     world.await_stored("one", 50);
-    wait_until("health passes again", TIMEOUT, || world.health_of("one").is_none());
-    wait_until("nothing is pending", TIMEOUT, || metric(&world.server, "hourglass_ingest_readings_pending") == 0.0);
+    wait_until("health passes again", || world.health_of("one").is_none());
+    wait_until("nothing is pending", || metric(&world.server, "hourglass_ingest_readings_pending") == 0.0);
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
 }
 
@@ -115,7 +115,7 @@ fn the_backlog_of_an_unwritable_database_is_bounded() {
     fail("alwaysOn");
     assert_eq!((world.write("one", 0), world.write("two", 0)), (204, 204));
     world.await_stored("two", 1);
-    eventually("it is reported", TIMEOUT, || world.health_of("one"));
+    eventually("it is reported", || world.health_of("one"));
     let mut taken = 1;
     let refused = loop {
         let answer = post(&world.server.url("/write?db=one"), format!("m,s={taken} v={taken} {START}"), &[]);
@@ -134,6 +134,6 @@ fn the_backlog_of_an_unwritable_database_is_bounded() {
     world.await_stored("two", 50);
     fail("off");
     world.await_stored("one", taken);
-    wait_until("writes are accepted again", TIMEOUT, || world.write("one", taken) == 204);
+    wait_until("writes are accepted again", || world.write("one", taken) == 204);
     world.await_stored("one", taken + 1);
 }

@@ -45,7 +45,7 @@ fn readings_from_beyond_the_horizon_are_kept_and_conflicts_reported() {
     }
     assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
     silent.kill();
-    wait_until("the silent log holds the floor no more", PATIENCE, || {
+    wait_until("the silent log holds the floor no more", || {
         metric(&other, "hourglass_registry_floor_timestamp_seconds") > written
     });
     // The rewritten page has lost its stamps, so nothing can be compared with them.
@@ -85,10 +85,10 @@ fn readings_from_beyond_the_horizon_of_a_sealed_day_are_set_aside() {
     }
     assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
     silent.kill();
-    wait_until("the silent log holds the floor no more", PATIENCE, || {
+    wait_until("the silent log holds the floor no more", || {
         metric(&other, "hourglass_registry_floor_timestamp_seconds") > written
     });
-    wait_until("the day is sealed", PATIENCE, || ask_job(&other, "seal").json()["progress"]["days"] == 1);
+    wait_until("the day is sealed", || ask_job(&other, "seal").json()["progress"]["days"] == 1);
     silent.restart_as(launch);
     post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
     let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (5, 2)].map(|(at, value)| (at, value.to_string())).into();
@@ -111,16 +111,16 @@ fn a_sweep_removes_pages_written_after_their_deletion() {
     halt.set();
     std::thread::scope(|threads| {
         let flushes = threads.spawn(|| flush(&late));
-        wait_until("it is about to write", PATIENCE, || metric(&late, "hourglass_flush_readings_count") >= 1.0);
+        wait_until("it is about to write", || metric(&late, "hourglass_flush_readings_count") >= 1.0);
         post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]).expect(200);
         for server in [&server, &late] {
-            wait_until("the deletion is known", PATIENCE, || metric(server, "hourglass_registry_deletions") >= 1.0);
+            wait_until("the deletion is known", || metric(server, "hourglass_registry_deletions") >= 1.0);
         }
         halt.lift();
         flushes.join().expect("it is flushed");
     });
     for server in [&server, &late] {
-        wait_until("it is forgotten", PATIENCE, || metric(server, "hourglass_registry_deletions") == 0.0);
+        wait_until("it is forgotten", || metric(server, "hourglass_registry_deletions") == 0.0);
         let answer = get(&server.url("/api/v1/readings?sensor=m"));
         assert!(answer.status == 404 || stored_readings(server).is_empty(), "{}", answer.text());
     }
@@ -136,11 +136,11 @@ fn a_deletion_is_forgotten_once_no_log_has_older_records() {
     write(&holding, "log", 1, 1);
     let drop_series = || post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]);
     drop_series().expect(200);
-    wait_until("it is remembered", PATIENCE, || metric(&server, "hourglass_registry_deletions") >= 1.0);
+    wait_until("it is remembered", || metric(&server, "hourglass_registry_deletions") >= 1.0);
     let refused = drop_series();
     assert!(refused.status == 503 && refused.text().contains("are remembered"), "{}", refused.text());
     flush(&holding);
-    wait_until("it is forgotten", PATIENCE, || metric(&server, "hourglass_registry_deletions") == 0.0);
+    wait_until("it is forgotten", || metric(&server, "hourglass_registry_deletions") == 0.0);
     drop_series().expect(200);
     for server in [&server, &holding] {
         let answer = get(&server.url("/api/v1/readings?sensor=m"));

@@ -86,7 +86,7 @@ impl Load {
     pub fn stop(mut self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         let is_done = || self.clients.iter().all(JoinHandle::is_finished).then_some(());
-        eventually("the clients are done", 2 * ANSWER_MAX, is_done);
+        eventually("the clients are done", is_done);
         self.clients.drain(..).for_each(|client| client.join().expect("a client does not panic"));
         let log = std::mem::take(&mut *self.log.lock().expect("no client panicked"));
         Report { attempts: log.attempts, acked: log.acked }

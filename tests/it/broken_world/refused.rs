@@ -17,16 +17,14 @@ fn a_write_answered_with_503_sets_no_field_type() {
     server.restart_behind();
     for bytes in [20_000, 200] {
         let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
-        wait_until("the WAL is full", Duration::from_secs(20), || {
-            post(&server.url("/write"), &line, &[]).status == 503
-        });
+        wait_until("the WAL is full", || post(&server.url("/write"), &line, &[]).status == 503);
     }
     let number = format!("m new=1,text=\"{}\" 3", "x".repeat(200));
     post(&server.url("/write"), &number, &[]).expect(503);
     let body = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
     post(&server.url("/api/v1/readings"), &body, &[("content-type", "application/json")]).expect(503);
     halt.lift();
-    eventually("the WAL has room", Duration::from_secs(20), || {
+    eventually("the WAL has room", || {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);
         (answer.status != 503).then(|| answer.expect(204))
     });

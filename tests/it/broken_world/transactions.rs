@@ -2,7 +2,6 @@
 
 use mongodb::Client;
 
-use super::RECOVERY;
 use crate::support::prelude::*;
 
 /// Pages that a few strings overflow.
@@ -52,7 +51,7 @@ fn a_split_waits_for_an_abandoned_transaction() {
         move || post(&url, "", &[]).status
     });
     let tries = || metric(&server, "hourglass_store_errors_total");
-    wait_until("it is tried again and again", RECOVERY, || tries() >= 6.0);
+    wait_until("it is tried again and again", || tries() >= 6.0);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
     // mongod aborts it at the end of its lifetime.
@@ -121,7 +120,7 @@ fn a_failed_command_is_no_refusal_of_its_documents() {
         let url = server.url("/api/v1/flush");
         let request = std::thread::spawn(move || post(&url, "", &[]).status);
         let tries = || metric(&server, "hourglass_store_errors_total") - before;
-        wait_until("it is tried again", RECOVERY, || tries() >= 4.0);
+        wait_until("it is tried again", || tries() >= 4.0);
         mongod.fail(&[], 0);
         assert!([204, 503].contains(&request.join().unwrap()));
         flush(&server);

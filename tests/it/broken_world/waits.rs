@@ -5,7 +5,6 @@ use crate::support::prelude::*;
 const NEXT: i64 = START + HOUR;
 /// Longer than any step here, and below `query.timeout`.
 const LONG: &str = "20s";
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server whose replay is halted at its first record while a file exists.
 struct HaltedServer {
@@ -67,7 +66,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
     let HaltedServer { server, halt } = start_halted("500ms", &more);
     let server = &server;
     // All queries wait until the backlog is known.
-    wait_until("the backlog is known", PATIENCE, || readings(server, "old", START).status == 200);
+    wait_until("the backlog is known", || readings(server, "old", START).status == 200);
     assert_eq!(values(readings(server, "old", START)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
     expect_behind(readings(server, "new", START));
@@ -146,11 +145,11 @@ fn a_deletion_in_the_backlog_delays_queries_of_its_database() {
     server.kill();
     halt.set();
     server.restart_behind();
-    wait_until("the backlog is known", PATIENCE, || readings(&server, "old", START).status == 200);
+    wait_until("the backlog is known", || readings(&server, "old", START).status == 200);
     std::thread::scope(|threads| {
         let drop = server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'new'");
         let deleting = threads.spawn(move || post(&drop, "", &[]).expect(200));
-        wait_until("it is logged", PATIENCE, || readings(&server, "old", START).status == 503);
+        wait_until("it is logged", || readings(&server, "old", START).status == 503);
         write(&server, &format!("m,s=new v=3 {START}"));
         expect_behind(readings(&server, "old", START));
         get(&server.url("/api/v1/readings?db=e&sensor=m,s=old")).expect(200);
@@ -171,10 +170,10 @@ fn queries_wait_out_a_short_outage() {
     write(&server, &format!("m,s=old v=1 {START}"));
     flush(&server);
     mongod.pause();
-    wait_until("the outage is noticed", PATIENCE, || super::store_health(&server) == "fail");
+    wait_until("the outage is noticed", || super::store_health(&server) == "fail");
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| values(readings(&server, "old", START)));
-        wait_until("it asks the store", PATIENCE, || metric(&server, "hourglass_query_running") > 0.0);
+        wait_until("it asks the store", || metric(&server, "hourglass_query_running") > 0.0);
         assert!(!waiting.is_finished());
         mongod.resume();
         assert_eq!(waiting.join().unwrap(), [1.0]);

@@ -95,7 +95,7 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
 #[track_caller]
 fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     server.relaunch(Launch::with_store(store));
-    let status = eventually("its end", Duration::from_secs(60), || server.exited());
+    let status = eventually("its end", || server.exited());
     let complaint = server.stderr();
     assert_eq!(status.code(), Some(1), "{complaint}");
     assert_eq!(server.stdout(), "", "it never served");

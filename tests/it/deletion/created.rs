@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, START, TIMEOUT, run, times, write};
+use super::{CONFIG, DATABASE, START, run, times, write};
 
 /// Points after the WAL append at which a drop is killed.
 const POINTS: [&str; 7] = [
@@ -113,7 +113,7 @@ fn a_database_created_after_a_killed_drop_has_default_settings() {
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
         await_dispatched(&server);
-        wait_until("the settings go with the drop", TIMEOUT, || {
+        wait_until("the settings go with the drop", || {
             let now =
                 shard_duration(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
             now == UNSET
@@ -144,16 +144,14 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
         // A sensor document that is written before the drop is known there would list the database again.
         flush(&there);
         run(&here, &format!("DROP DATABASE {DATABASE}"));
-        wait_until("it is gone for both", TIMEOUT, || {
-            [&here, &there].iter().all(|server| shard_duration(server).is_none())
-        });
+        wait_until("it is gone for both", || [&here, &there].iter().all(|server| shard_duration(server).is_none()));
     }
 }
 
 /// Waits until only these readings are left; the database must exist all the time.
 #[track_caller]
 fn await_drop(server: &Server, what: &str, left: &[i64]) {
-    wait_until("the drop is carried out", TIMEOUT, || {
+    wait_until("the drop is carried out", || {
         assert_exists(server, what);
         times(server, "m,t=a") == left
     });
@@ -167,5 +165,5 @@ fn kill_during_drop(server: &mut Server, launch: &Launch, point: &str) {
     server.restart_with(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url(&format!("/query?db={DATABASE}&q=DROP%20DATABASE%20{DATABASE}"));
     let _ = request("POST", &url, b"", &[]);
-    eventually(point, TIMEOUT, || server.exited());
+    eventually(point, || server.exited());
 }

@@ -2,10 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CAPS, CONFIG, DATABASE, SECOND, START, TIMEOUT, list_sensors, run, times, write};
-
-/// `query.cache_max_age`, after which deletions are known, plus time for a busy machine.
-const LEARN_MAX: Duration = Duration::from_secs(5 + 2);
+use super::{CAPS, CONFIG, DATABASE, SECOND, START, list_sensors, run, times, write};
 
 struct World {
     here: Server,
@@ -64,9 +61,9 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     world.fill();
     run(&world.here, "DROP SERIES FROM m WHERE t = 'a'");
     assert_eq!((times(&world.there, "m,t=a"), times(&world.there, "m,t=b").len()), (vec![], 40));
-    wait_until("it is not listed", LEARN_MAX, || list_sensors(&world.there) == ["m,t=b"]);
-    wait_until("it is not shown", LEARN_MAX, || list_series(&world.there) == ["m,t=b"]);
-    wait_until("its missing document is noticed", LEARN_MAX, || {
+    wait_until("it is not listed", || list_sensors(&world.there) == ["m,t=b"]);
+    wait_until("it is not shown", || list_series(&world.there) == ["m,t=b"]);
+    wait_until("its missing document is noticed", || {
         // Hot buckets of the other instance must not restore anything.
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
@@ -74,7 +71,7 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     });
     for server in [&world.here, &world.there] {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b").len()), (vec![START + 100 * SECOND], 40));
-        wait_until("both are shown", LEARN_MAX, || list_series(server) == ["m,t=a", "m,t=b"]);
+        wait_until("both are shown", || list_series(server) == ["m,t=a", "m,t=b"]);
     }
     world.stored.each_bucket(&CAPS, |_| {});
 }
@@ -89,7 +86,7 @@ fn a_write_during_a_deletion_survives_it() {
     world.fill();
     std::thread::scope(|threads| {
         let deletes = threads.spawn(|| run(&world.here, &format!("DELETE FROM m WHERE time < {}", START + SECOND)));
-        wait_until("it is deleted in the store", TIMEOUT, || world.stored.count(&CAPS) == 2 * 39);
+        wait_until("it is deleted in the store", || world.stored.count(&CAPS) == 2 * 39);
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         std::fs::remove_file(&halt).unwrap();
@@ -108,17 +105,17 @@ fn writes_of_another_instance_recreate_a_dropped_database() {
     world.fill();
     run(&world.here, "DROP DATABASE doomed");
     assert!(times(&world.there, "m,t=a").is_empty());
-    wait_until("it is not listed", LEARN_MAX, || !databases(&world.there).contains(DATABASE));
+    wait_until("it is not listed", || !databases(&world.there).contains(DATABASE));
     assert!(!databases(&world.here).contains(DATABASE));
     write(&world.there, &format!("m,t=b v=2 {}", START + 100 * SECOND));
     flush(&world.there);
     for server in [&world.here, &world.there] {
-        wait_until("it is found", LEARN_MAX, || times(server, "m,t=b") == [START + 100 * SECOND]);
+        wait_until("it is found", || times(server, "m,t=b") == [START + 100 * SECOND]);
         assert!(times(server, "m,t=a").is_empty());
-        wait_until("it is listed", LEARN_MAX, || databases(server).contains(DATABASE));
+        wait_until("it is listed", || databases(server).contains(DATABASE));
     }
     // With validators and indexes: MongoDB would create collections implicitly, without compression.
-    wait_until("its collections are as they should be", LEARN_MAX, || {
+    wait_until("its collections are as they should be", || {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.stored.check_validators()));
         checked.is_ok()
     });

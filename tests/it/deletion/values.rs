@@ -182,7 +182,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         flush(&server);
         server.kill();
         server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
-        eventually("it answers", TIMEOUT, || {
+        eventually("it answers", || {
             let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
             (status.status == 200 && status.json()["feeding"] == false).then_some(())
         });
@@ -271,7 +271,7 @@ fn a_stop_does_not_wait_for_the_log_of_another_instance() {
     write(&here, &format!("m,t=b v=20 {START}\n"));
     let url = here.url(&format!("/query?db={DATABASE}&q={}", encode("DELETE FROM m WHERE v >= 10")));
     let waiting = std::thread::spawn(move || request("POST", &url, b"", &[]));
-    wait_until("the deletion has a mark", TIMEOUT, || metric(&here, "hourglass_wal_records_total") >= 2.0);
+    wait_until("the deletion has a mark", || metric(&here, "hourglass_wal_records_total") >= 2.0);
     assert!(here.stop().success(), "{}", here.stderr());
     let answer = waiting.join().expect("a thread").expect("an answer");
     assert_eq!(answer.status, 503, "{}", answer.text());

@@ -49,7 +49,7 @@ fn the_longest_idle_connection_is_closed_first() {
         let mut raw = Raw::open(server.address());
         raw.send(PING);
         assert!(raw.head().starts_with("HTTP/1.1 204"), "{newcomer}");
-        wait_until("the longest idle one is closed", PATIENCE, || kept[gone].is_closed());
+        wait_until("the longest idle one is closed", || kept[gone].is_closed());
         assert_eq!(kept[..3].iter().filter(|raw| raw.is_closed()).count(), newcomer - 2);
         kept.push(raw);
     }
@@ -106,7 +106,7 @@ fn connections_over_the_limit_of_an_address_are_closed() {
     held[0].send(PING);
     assert!(held[0].head().starts_with("HTTP/1.1 204"), "those that are there are served");
     held.truncate(1);
-    wait_until("room for another", PATIENCE, || {
+    wait_until("room for another", || {
         let mut raw = Raw::open(server.address());
         raw.try_send(PING);
         raw.head().starts_with("HTTP/1.1 204")

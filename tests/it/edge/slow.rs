@@ -36,7 +36,7 @@ fn a_trickle_of_bytes_does_not_extend_a_deadline() {
         let mut raw = Raw::open(server.address());
         raw.send(opening);
         let drop = if opening.contains("chunked") { "1\r\n#\r\n" } else { "#" };
-        wait_until("it is closed", PATIENCE, || {
+        wait_until("it is closed", || {
             let closed = !raw.try_send(drop) || raw.is_closed();
             post(&server.url("/write"), "m v=1 1", &[]).expect(204);
             closed

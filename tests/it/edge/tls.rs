@@ -106,7 +106,7 @@ fn http2_is_used_when_it_is_enabled() {
 fn a_hangup_signal_stops_no_service() {
     let mut server = Launch::embedded().start();
     server.signal("HUP");
-    wait_until("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no"));
+    wait_until("what came of it", || server.stderr().contains("SIGHUP: there is no"));
     http::get(&server.url("/ping")).expect(204);
 }
 
@@ -125,7 +125,7 @@ fn an_unfinished_handshake_times_out() {
     let mut silent = open(b"");
     let mut torn = open(hello);
     let mut dripping = open(hello);
-    wait_until("the dripping one is closed", PATIENCE, || {
+    wait_until("the dripping one is closed", || {
         let closed = !dripping.try_send("#") || dripping.is_closed();
         post(&server.url("/write"), "m v=1 1", &[]).expect(204);
         closed
@@ -177,7 +177,7 @@ fn a_certificate_acts_as_its_bound_token() {
         response.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     // Until the token is known everybody may write; then only bound certificates, whatever their common or DNS names.
-    wait_until("the token is valid", PATIENCE, || {
+    wait_until("the token is valid", || {
         write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401"
     });
     assert_eq!(write("pinned", "b"), "403");
@@ -190,11 +190,9 @@ fn a_certificate_acts_as_its_bound_token() {
     assert!(refused.status != Some(0) && refused.stderr.contains("expected sha256:"), "{refused:?}");
 
     token(&["bind", "gw-1", "--certificate", "dns:gw-3.example.org"]);
-    wait_until("the token is bound to the other one", PATIENCE, || {
-        write("dns", "a") == "204" && write("pinned", "a") == "401"
-    });
+    wait_until("the token is bound to the other one", || write("dns", "a") == "204" && write("pinned", "a") == "401");
     token(&["revoke", "gw-1"]);
-    wait_until("the token is revoked", PATIENCE, || write("dns", "a") == "401");
+    wait_until("the token is revoked", || write("dns", "a") == "401");
 }
 
 /// Regression: a stream stayed open after its token was bound to another certificate.
@@ -207,7 +205,7 @@ fn a_stream_ends_when_its_certificate_is_unbound() {
     let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).expect_success());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
-    wait_until("the token is valid", PATIENCE, || {
+    wait_until("the token is valid", || {
         let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
         nobody.text.starts_with("HTTP/1.1 401")
     });
@@ -266,7 +264,7 @@ impl TlsClient {
 
     /// Returns the first status that is not 204.
     fn refusal(&mut self) -> String {
-        eventually("a refusal", PATIENCE, || Some(self.ping()).filter(|status| status != "204"))
+        eventually("a refusal", || Some(self.ping()).filter(|status| status != "204"))
     }
 
     /// Reads until the other end closes.
@@ -371,7 +369,7 @@ fn a_revoked_certificate_ends_its_connections() {
     // An invalid list is not loaded, and revoked certificates stay revoked.
     std::fs::write(&crl, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
-    wait_until("the bad list is refused", PATIENCE, || refused() >= 1.0);
+    wait_until("the bad list is refused", || refused() >= 1.0);
     assert!(server.stderr().contains("cannot use tls.client_crl_file"), "{}", server.stderr());
     assert_eq!((open("lost").ping(), open("kept").ping()), (String::new(), "204".to_owned()));
 }
@@ -391,17 +389,17 @@ fn certificates_are_reloaded_unless_they_are_invalid() {
 
     // Detected automatically.
     certificates.replace("server", "second");
-    wait_until("the second pair is served", PATIENCE, || serves("second"));
+    wait_until("the second pair is served", || serves("second"));
     // A key of another certificate.
     std::fs::copy(certificates.file("third.key"), certificates.file("server.key")).unwrap();
     server.signal("HUP");
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
-    wait_until("the bad pair is refused", PATIENCE, || refused() >= 1.0);
+    wait_until("the bad pair is refused", || refused() >= 1.0);
     assert!(serves("second") && server.stderr().contains("the old ones stay in use"));
     // At once on SIGHUP.
     certificates.replace("server", "third");
     server.signal("HUP");
-    wait_until("the third pair is served", PATIENCE, || serves("third"));
+    wait_until("the third pair is served", || serves("third"));
 
     assert_eq!(open.ping(), "204", "the open connection went on");
 }

@@ -360,7 +360,7 @@ fn only_a_trusted_proxy_names_its_clients() {
             .count()
     };
     // Connections of earlier requests may still count.
-    wait_until("the connections are bounded", PATIENCE, || open(&doubting) == 4);
+    wait_until("the connections are bounded", || open(&doubting) == 4);
     assert_eq!(open(&trusting), 8);
 }
 
@@ -377,7 +377,7 @@ fn a_proxy_without_tokens_causes_one_warning() {
         request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
         request("POST", &server.url("/write"), b"m v=1", &headers).unwrap().expect(204);
     }
-    wait_until("it warns", PATIENCE, || warnings(&server) > 0);
+    wait_until("it warns", || warnings(&server) > 0);
     assert_eq!(warnings(&server), 1);
     // A configured proxy causes no warning.
     let server = Launch::embedded().config("[server]\ntrusted_proxies = \"127.0.0.1\"\n").start();

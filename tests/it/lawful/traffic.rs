@@ -9,7 +9,6 @@ use super::model::{Model, Tally};
 const SENSORS: usize = 6;
 /// Around the epoch, long before it, and recent.
 const HOURS: [i64; 9] = [-350_640, -2, -1, 0, 1, 491_149, 491_150, 491_151, 491_152];
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client with its own sensors.
 pub struct Writer {
@@ -45,7 +44,7 @@ impl Writer {
     pub fn send_one(&mut self, url: &str) {
         let lines = self.body();
         let body = text(&lines);
-        eventually("a body is acked", PATIENCE, || match request("POST", url, body.as_bytes(), &[]) {
+        eventually("a body is acked", || match request("POST", url, body.as_bytes(), &[]) {
             Ok(answer) if answer.status == 503 => None,
             Ok(answer) => Some(answer.expect(204)),
             // The server is restarting.

@@ -82,11 +82,11 @@ fn two_instances_agree_on_metadata() {
         let found = meta(server, "m,s=1")?;
         (found.as_object()?.len() == 11 && found["x"] == 109).then_some(found)
     };
-    eventually("both have everything", TIMEOUT, || (all(&a)? == all(&b)?).then_some(()));
+    eventually("both have everything", || (all(&a)? == all(&b)?).then_some(()));
     let listed = b.fetch("/api/v1/meta?db=d");
     assert_eq!(listed["sensors"][0]["meta"]["x"], 109);
     execute(&a, "d", "DROP SERIES FROM m");
-    wait_until("it is gone for both", TIMEOUT, || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
+    wait_until("it is gone for both", || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
 }
 
 /// Regression: an instance showed metadata from its WAL again for some seconds after it was started, although another
@@ -98,11 +98,11 @@ fn dropped_metadata_in_the_log_of_a_killed_instance_stays_dropped() {
     write_flushed(&here, format!("m,s=1 v=1 {T}\n"));
     let mut there = launch.clone().env("FAULT_KILL_AT", "before_sensors:1").start();
     send(&there, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
-    eventually("it dies before it stores the metadata", TIMEOUT, || there.exited());
+    eventually("it dies before it stores the metadata", || there.exited());
     execute(&here, "d", "DROP SERIES FROM m WHERE s = '1'");
     there.restart_as(launch);
     let mut polls_left = 40;
-    wait_until("the deletion is forgotten", TIMEOUT, || {
+    wait_until("the deletion is forgotten", || {
         assert_eq!((meta(&there, "m,s=1"), meta(&here, "m,s=1")), (None, None));
         polls_left -= usize::from(metric(&there, "hourglass_registry_deletions") == 0.0);
         polls_left == 0
@@ -120,7 +120,7 @@ fn metadata_stored_during_a_deletion_stays() {
     write_flushed(&a, format!("m,s=1 v=1 {T}\n"));
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| execute(&a, "d", "DROP SERIES FROM m"));
-        wait_until("the deletion hides the reading, and goes on to the document", TIMEOUT, || {
+        wait_until("the deletion hides the reading, and goes on to the document", || {
             let left = get(&b.url("/api/v1/readings?db=d&measurement=m"));
             !left.text().contains("\"v\"")
         });
@@ -129,7 +129,7 @@ fn metadata_stored_during_a_deletion_stays() {
         dropped.join().unwrap();
     });
     assert_eq!(meta(&b, "m,s=1"), Some(json!({"site": "lab"})));
-    eventually("the other instance agrees", TIMEOUT, || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
+    eventually("the other instance agrees", || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
 }
 
 /// Regression: a removal for a sensor without a document was lost, so an older value stored later won.
@@ -154,7 +154,7 @@ fn a_removed_name_wins_over_an_older_value_stored_later() {
     flush(&b);
     send(&b, "PATCH", "m,s=1", &json!({"owner": "me"}), &stored).expect(200);
     for server in [&a, &b] {
-        wait_until("the older values have lost", TIMEOUT, || {
+        wait_until("the older values have lost", || {
             let now = [meta(server, "m,s=1"), meta(server, "m,s=2")];
             now == [Some(json!({"owner": "me", "unit": "K"})), None]
         });
@@ -197,7 +197,7 @@ fn deleted_metadata_stays_deleted_after_a_kill() {
     write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
     execute(&server, "d", "DROP SERIES FROM m WHERE s = '1'");
     flush(&server);
-    wait_until("the deletion is forgotten", TIMEOUT, || metric(&server, "hourglass_registry_deletions") == 0.0);
+    wait_until("the deletion is forgotten", || metric(&server, "hourglass_registry_deletions") == 0.0);
     server.kill();
     halt.lift();
     server.restart();
@@ -215,7 +215,7 @@ fn deleted_metadata_stays_deleted_after_a_kill() {
 fn a_document_with_new_metadata_is_written_once() {
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n").start();
     let written = || metric(&server, "hourglass_store_sensor_writes_total");
-    let stored = |writes: f64| wait_until("the document is stored", TIMEOUT, || written() == writes);
+    let stored = |writes: f64| wait_until("the document is stored", || written() == writes);
     write_flushed(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
     stored(2.0);
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
@@ -223,6 +223,6 @@ fn a_document_with_new_metadata_is_written_once() {
     write_flushed(&server, format!("m,s=1 v=2 {}", T + 1));
     // This one would cause a write of the other sensor.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
-    wait_until("the document is stored", TIMEOUT, || written() >= 4.0);
+    wait_until("the document is stored", || written() >= 4.0);
     assert_eq!(written(), 4.0);
 }

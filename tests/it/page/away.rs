@@ -36,7 +36,7 @@ fn the_page_opens_during_an_outage() {
         "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Create a'));";
     assert_eq!(browser.run(offers), json!(false));
     mongod.restart();
-    eventually("the databases are known", Duration::from_secs(60), || {
+    eventually("the databases are known", || {
         let asked = "const again = [...document.querySelectorAll('button')].find((one) => one.textContent === 'Retry'); again?.click(); return Boolean(again);";
         (browser.run(asked) == json!(false)).then_some(())
     });

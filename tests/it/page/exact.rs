@@ -67,7 +67,7 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     browser.load(&server.url(&format!("/#explain?line={line}")));
     expect("tbody td", "Try a line");
     browser.load(&server.url("/#live"));
-    wait_until("a reading is heard", Duration::from_secs(20), || {
+    wait_until("a reading is heard", || {
         write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
         browser.is_true("document.querySelector('table.live tbody tr')")
     });

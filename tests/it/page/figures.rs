@@ -49,9 +49,7 @@ fn the_time_to_a_chart_is_measured() {
         };
         write(&server, &(first..hours.min(first + 100)).flat_map(of_hour).collect::<Vec<_>>().join("\n"));
     }
-    wait_until("everything is stored", Duration::from_secs(300), || {
-        post(&server.url("/api/v1/flush"), "", &[]).status < 300
-    });
+    wait_until("everything is stored", || post(&server.url("/api/v1/flush"), "", &[]).status < 300);
     // The service does this in the background.
     crate::support::jobs::run_job(&server, "seal");
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
@@ -147,7 +145,7 @@ fn watch_delay(server: &Server, browser: &Browser) {
            }
          }).observe(document.querySelector('table.live tbody'), { childList: true });",
     );
-    wait_until("the page listens", Duration::from_secs(30), || {
+    wait_until("the page listens", || {
         write(server, "probe,sensor=a number=99i");
         browser.is_true("window.shown[99]")
     });

@@ -81,7 +81,7 @@ fn listen(browser: &Browser) {
 
 /// Writes readings until one is on the page, then more, and waits until those are shown.
 fn assert_announced_once(server: &Server, browser: &Browser, place: &str) {
-    wait_until("one is on the page", Duration::from_secs(20), || {
+    wait_until("one is on the page", || {
         write(server, &format!("door,sensor=front opened=471i {}", now()));
         browser.is_true(&format!("document.querySelector('{place}')?.textContent.includes('471')"))
     });

@@ -44,7 +44,7 @@ fn connect_shows_the_requested_sensor() {
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));
     let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors sending: 1')";
-    wait_until("a reading is shown", Duration::from_secs(20), || {
+    wait_until("a reading is shown", || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
         browser.is_true(others)
     });

@@ -68,7 +68,7 @@ fn impossible_filters_are_explained() {
     browser.click(".segment", "Silent");
     browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
     browser.click(".segment", "All");
-    wait_until("the list is back", Duration::from_secs(20), || {
+    wait_until("the list is back", || {
         browser.is_true("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
     });
     browser.expect_calm("asking");

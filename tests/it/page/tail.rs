@@ -183,7 +183,7 @@ fn streams_are_limited_and_leaving_makes_room() {
     assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
     get(&server.url("/api/v1/measurements")).expect(200);
     drop(ears);
-    wait_until("room again", PATIENCE, || TailClient::open(&server, "", &[]).status == 200);
+    wait_until("room again", || TailClient::open(&server, "", &[]).status == 200);
     for (query, word) in [("tag.meta.site=lab", "metadata"), ("limit=3", "unknown parameter"), ("tag.a=~(", "regex")] {
         let refused = get(&server.url(&format!("/api/v1/tail?{query}"))).expect(400).json();
         assert!(refused["error"].as_str().unwrap().contains(word), "{refused}");

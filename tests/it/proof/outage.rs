@@ -17,8 +17,6 @@ const OTHER_MEMORY: u64 = 160 << 20;
 /// Excess of hot memory over its limit: the readings of the last request.
 const HOT_EXCESS: u64 = 1 << 20;
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// Time after which a body that was refused by a full queue must be accepted.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A way to stop and restart the store.
 struct Outage {
@@ -43,7 +41,7 @@ fn a_stop_during_an_outage_costs_no_acks() {
         "[server]\nshutdown_timeout = \"6s\"\n[flush]\ninterval = \"10m\"\n[store]\ncommand_timeout = \"1s\"\n";
     let mut server = Launch::with_store(mongod.uri(&name)).config(config).start();
     send(&server, 0..1);
-    assert!(flushed(&server, PATIENCE), "a flush before the outage");
+    assert!(flushed(&server, TIMEOUT), "a flush before the outage");
     send(&server, 1..2);
     mongod.kill();
     let status = server.stop();
@@ -51,7 +49,7 @@ fn a_stop_during_an_outage_costs_no_acks() {
     assert!(server.stderr().contains("records in the WAL are not in the store yet"), "{}", server.stderr());
     mongod.restart();
     server.restart();
-    wait_until("the backlog is dispatched and flushed", PATIENCE, || flushed(&server, PATIENCE));
+    wait_until("the backlog is dispatched and flushed", || flushed(&server, TIMEOUT));
     check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), 2);
 }
 
@@ -65,7 +63,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     let server = Launch::with_store(mongod.uri(&name)).config(config).start();
     // A first body registers the sensors; the others are sent during the outage.
     send(&server, 0..1);
-    assert!(flushed(&server, PATIENCE), "a flush before the outage");
+    assert!(flushed(&server, TIMEOUT), "a flush before the outage");
     (outage.begin)(&mut mongod);
     let begun = Instant::now();
     send(&server, 1..bodies);
@@ -111,7 +109,7 @@ fn send(server: &Server, bodies: std::ops::Range<i64>) {
             scope.spawn(move || {
                 for number in bodies {
                     let body = body(connection, number);
-                    eventually("a body is acked", PATIENCE, || {
+                    eventually("a body is acked", || {
                         let answer = request("POST", url, body.as_bytes(), &[]).expect("an answer");
                         (answer.status != 503).then(|| answer.expect(204))
                     });

@@ -7,7 +7,6 @@ use super::oracle::{Oracle, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
 use crate::support::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(15);
 const SENSOR: &str = "teeth,sensor=x";
 /// Start of an update of [`DATABASE`]'s pages on MongoDB's wire.
 const PAGE_UPDATE: &[u8] = b"\x02update\0\x0e\0\0\0proof.buckets\0";
@@ -88,7 +87,7 @@ impl Pair {
             let risen = before.iter().filter(|(opening, beat)| now.get(*opening).is_some_and(|now| *now >= **beat + 2));
             (risen.count() >= 2).then_some(())
         };
-        if poll(PATIENCE, have_come).is_none() {
+        if poll(TIMEOUT, have_come).is_none() {
             self.oracle.note(Violation::Late("beats of both".to_owned()));
         }
     }
@@ -209,7 +208,7 @@ pub fn corrected_before_the_outcome_is_known() -> Oracle {
     let url = write_url(&pair.a, "store");
     let writing = std::thread::spawn(move || request("POST", &url, line(1, 5).as_bytes(), &[]));
     let landed = || stored_values(&pair.stored).contains(&(1, 5)).then_some(());
-    if poll(PATIENCE, landed).is_none() {
+    if poll(TIMEOUT, landed).is_none() {
         pair.oracle.note(Violation::Late("a write whose answer is cut".to_owned()));
     }
     store(&pair.b, 1, 2);

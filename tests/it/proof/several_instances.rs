@@ -6,7 +6,7 @@ use hourglass::reading::Value;
 use crate::support::prelude::*;
 
 use super::history::{CellKey, Delete, History};
-use super::{CAPS, DATABASE, RECOVERY, config, flush};
+use super::{CAPS, DATABASE, config, flush};
 
 const WRITERS: usize = 4;
 const SENSORS: i64 = 3;
@@ -60,7 +60,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
         }
         let await_acks = |more: usize| {
             let before = acks.load(Ordering::Relaxed);
-            wait_until("bodies are acked", RECOVERY, || acks.load(Ordering::Relaxed) >= before + more);
+            wait_until("bodies are acked", || acks.load(Ordering::Relaxed) >= before + more);
         };
         for kill in 0..kills {
             await_acks(3 * WRITERS);

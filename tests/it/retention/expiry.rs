@@ -1,6 +1,6 @@
 //! Readings older than the retention are refused and hidden at once, and removed from the store.
 
-use super::{CONFIG, DAY, HOUR, STORES, TIMEOUT, ask, database_settings, start, values};
+use super::{CONFIG, DAY, HOUR, STORES, ask, database_settings, start, values};
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
@@ -22,14 +22,12 @@ fn query_values(server: &Server) -> Vec<i64> {
 
 #[track_caller]
 fn await_seen(server: &Server, ages: &[i64]) {
-    wait_until("what has expired is hidden", TIMEOUT, || query_values(server) == ages);
+    wait_until("what has expired is hidden", || query_values(server) == ages);
 }
 
 /// Waits until the deletion is forgotten: it is done everywhere and hides nothing any more.
 fn await_removed(server: &Server) {
-    wait_until("what has expired is removed from the store", TIMEOUT, || {
-        metric(server, "hourglass_registry_deletions") == 0.0
-    });
+    wait_until("what has expired is removed from the store", || metric(server, "hourglass_registry_deletions") == 0.0);
 }
 
 #[test]
@@ -56,7 +54,7 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
         await_seen(&server, &[3, 2, 1, -1, 0, -400]);
-        wait_until("the expiry is counted", TIMEOUT, || progress(&server, "expire", "deletions") == 1);
+        wait_until("the expiry is counted", || progress(&server, "expire", "deletions") == 1);
         await_removed(&server);
         assert_eq!(query_values(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
         // Summaries and lists agree.
@@ -108,7 +106,7 @@ fn a_revoked_retention_deletes_nothing() {
             halt.lift();
             // A later expiry is done, and so is the running one.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
-            wait_until("another database expires", TIMEOUT, || progress(&server, "expire", "deletions") == 1);
+            wait_until("another database expires", || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
             let own = database_settings(&server, "w");
             assert_eq!((&own["kept"], &own["expired_before"]), (&json!("inf"), &Value::Null), "{own}");
@@ -124,7 +122,7 @@ fn a_query_of_an_expired_range_has_a_notice() {
     let before = database_settings(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
     let notice = format!("readings of \"w\" before {before} have expired: it keeps them for 168h");
     let asked = |from: &str| server.fetch(&format!("/api/v1/readings?db=w&measurement=m{from}"));
-    wait_until("it is deleted", TIMEOUT, || asked("&from=-30d")["notices"] == json!([notice]));
+    wait_until("it is deleted", || asked("&from=-30d")["notices"] == json!([notice]));
     assert_eq!(asked("&from=-1d")["notices"], Value::Null);
     assert_eq!(asked("")["notices"], Value::Null);
     let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
@@ -148,7 +146,7 @@ fn stored_readings_are_never_reported_as_expired() {
         for (kept, shown, left) in [("7d", "168h", 3), ("2d", "48h", 2)] {
             let body = json!({ "readings": kept }).to_string();
             server.set("w", &body).expect(200);
-            wait_until("it is deleted, and said", TIMEOUT, || {
+            wait_until("it is deleted, and said", || {
                 let counted = ask(
                     &server,
                     "db=w",
@@ -185,7 +183,7 @@ fn expired_readings_use_no_space() {
     };
     // All except today's and future ones. An hour ago may be yesterday.
     let lately = if time.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
-    wait_until("the days are sealed", TIMEOUT, || count("days") == 13 + lately);
+    wait_until("the days are sealed", || count("days") == 13 + lately);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
     await_removed(&server);
@@ -213,8 +211,8 @@ fn a_part_that_cannot_be_removed_stops_no_other() {
     // The content of another one is damaged, which does not matter: it is removed unread.
     write_document(&uri, "w.days", doc! { "sensor": "m,s=008" }, doc! { "readings": 1 });
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
-    wait_until("all others are removed", TIMEOUT, || days().len() == 1);
-    wait_until("the health says so", TIMEOUT, || {
+    wait_until("all others are removed", || days().len() == 1);
+    wait_until("the health says so", || {
         let health = server.fetch("/health");
         let checks = health["checks"].as_array().cloned().unwrap_or_default();
         let is_named = |check: &Value| check["message"].as_str().is_some_and(|text| text.contains("m,s=007"));
@@ -223,7 +221,7 @@ fn a_part_that_cannot_be_removed_stops_no_other() {
     write_document(&uri, "w.days", newer, doc! { "schemaVersion": 2 });
     await_removed(&server);
     assert_eq!(days().len(), 0);
-    wait_until("the health recovers", TIMEOUT, || !server.fetch("/health").to_string().contains("job sweep"));
+    wait_until("the health recovers", || !server.fetch("/health").to_string().contains("job sweep"));
 }
 
 #[test]
@@ -242,7 +240,7 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
             // Dies in this request or shortly after it.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
-            eventually("the server is killed", TIMEOUT, || server.exited());
+            eventually("the server is killed", || server.exited());
             server.restart_with(launch);
             assert_eq!(database_settings(&server, "w")["readings"], "168h", "{point}");
             await_seen(&server, &[3, 1, 0, -400]);
@@ -267,13 +265,13 @@ fn two_instances_apply_the_same_retention() {
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
-    wait_until("the other instance refuses, too", TIMEOUT, || old(&second_server, "db=w", 30 * DAY) == 400);
+    wait_until("the other instance refuses, too", || old(&second_server, "db=w", 30 * DAY) == 400);
     // A new policy of the other instance is known.
     assert_eq!((old(&second_server, "db=w&rp=day", HOUR), old(&second_server, "db=w&rp=day", 2 * DAY)), (204, 400));
     let ages = [3, 1, 0, -400];
     let hidden = "hidden on both";
     for server in [&first_server, &second_server] {
-        wait_until(hidden, TIMEOUT, || {
+        wait_until(hidden, || {
             let seen: Vec<i64> = query_values(server).into_iter().filter(|v| *v != 100).collect();
             seen == ages
         });

@@ -4,7 +4,7 @@ use mongodb::Collection;
 use mongodb::bson::DateTime;
 
 use super::summaries::{SEALS, await_gone, fill, kept_from, launch, whole_hours};
-use super::{CONFIG, HOUR, SECOND, TIMEOUT, database_settings};
+use super::{CONFIG, HOUR, SECOND, database_settings};
 use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
@@ -38,7 +38,7 @@ fn late_writes_of_an_outdated_instance_hide_no_summary() {
     // Enough for a chunk; it learns the settings before the flush.
     write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
     halt.lift();
-    wait_until("it knows", TIMEOUT, || !database_settings(&late, "w")["expired_before"].is_null());
+    wait_until("it knows", || !database_settings(&late, "w")["expired_before"].is_null());
     post(&late.url("/api/v1/flush"), "", &[]).expect(409);
     let letters: Value = late.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 2, "{letters}");
@@ -82,7 +82,7 @@ fn a_day_split_during_stripping_is_stripped() {
         let sealed = count("w.days", doc! { "start": { "$lt": date(kept) }, "count": { "$gt": 0 } });
         (sealed == 5 && count("w.days", expired.clone()) == 5 && count("w.buckets", expired.clone()) == 0).then_some(())
     };
-    eventually("two days of two sensors and one of another are sealed", TIMEOUT, are_sealed);
+    eventually("two days of two sensors and one of another are sealed", are_sealed);
     let answers = whole_hours(&server, first);
     halt.set();
     server.set("w", KEPT).expect(200);
@@ -158,7 +158,7 @@ fn an_expiry_that_timed_out_on_the_log_is_retried() {
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
     let looks = || log_count(&server, "cannot expire before earlier requests");
-    wait_until("it gives up, and tries again", TIMEOUT, || looks() > 1);
+    wait_until("it gives up, and tries again", || looks() > 1);
     halt.lift();
     waiting.join().expect("an answer").expect(204);
 }
@@ -177,8 +177,8 @@ fn a_failed_expiry_is_not_retried_every_second() {
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();
     let failed = "cannot delete expired readings";
-    wait_until("it fails", TIMEOUT, || log_count(&server, failed) > 0);
-    let retried = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
+    wait_until("it fails", || log_count(&server, failed) > 0);
+    let retried = poll(TIMEOUT, || (log_count(&server, failed) > 1).then_some(()));
     assert_eq!(retried, None, "{}", server.stderr());
-    wait_until("it is tried again", Duration::from_secs(60), || progress(&server, "expire", "deletions") == 1);
+    wait_until("it is tried again", || progress(&server, "expire", "deletions") == 1);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{DAY, HOUR, STORES, TIMEOUT, answer, ask, run, start, values};
+use super::{DAY, HOUR, STORES, answer, ask, run, start, values};
 
 #[track_caller]
 fn error(server: &Server, statement: &str, error: &str) {
@@ -206,7 +206,7 @@ fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     assert_eq!(losses("DROP RETENTION POLICY nothing ON w"), Value::Null);
     assert_eq!(losses("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
     let shorter = "ALTER RETENTION POLICY week ON w DURATION 2d";
-    wait_until("the sensor's document is written", TIMEOUT, || losses(shorter)[0][1] == 1);
+    wait_until("the sensor's document is written", || losses(shorter)[0][1] == 1);
     let row = losses(shorter)[0].clone();
     assert_eq!(
         (&row[0], &row[2], &row[5], &row[6]),

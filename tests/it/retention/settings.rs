@@ -130,7 +130,7 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
     let dry = |body: &str| dry_run(&server, "w", body);
     flush(&server);
-    wait_until("the sensors' documents are written", super::TIMEOUT, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
+    wait_until("the sensors' documents are written", || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
     let preview = dry(r#"{"readings":"7d"}"#);
     assert_eq!(
         (&preview["readings"], &preview["days"], &preview["sensors_wholly"]),

@@ -189,7 +189,7 @@ fn only_whole_expired_hours_can_be_deleted() {
         check(&server, "gone");
         // Then the summaries expire, too, by whole days.
         server.set("w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
-        wait_until("the summaries expire", TIMEOUT, || counts(&server, "1d").is_empty());
+        wait_until("the summaries expire", || counts(&server, "1d").is_empty());
         let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
         assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
         assert!(server.stop().success());
@@ -284,7 +284,7 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let settings = r#"{"readings":"3d","summaries":"4d"}"#;
-    wait_until("the sensors' documents are written", TIMEOUT, || dry(settings)["sensors"] == 2);
+    wait_until("the sensors' documents are written", || dry(settings)["sensors"] == 2);
     let preview = dry(settings);
     // Readings of two days and summaries of one: a reading every quarter of an hour, and a few of the other sensor.
     assert_eq!((&preview["days"], &preview["summaries"]["days"]), (&json!(2), &json!(1)), "{preview}");
@@ -299,5 +299,5 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     // Regression: days that were already gone were counted again.
     server.set("w", settings).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
-    wait_until("what has gone is not counted", TIMEOUT, || dry(both)["oldest"] != preview["oldest"]);
+    wait_until("what has gone is not counted", || dry(both)["oldest"] != preview["oldest"]);
 }

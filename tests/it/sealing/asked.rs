@@ -43,8 +43,7 @@ fn the_status_shows_a_running_round() {
     let request = request.join().expect("an answer");
     assert_eq!((&request["state"], &request["left"]), (&json!("running"), &json!(null)), "{request}");
     halt.lift();
-    let ended =
-        eventually("the run ends", TIMEOUT, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
+    let ended = eventually("the run ends", || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 

@@ -65,13 +65,11 @@ fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
 pub fn await_settled(servers: &[&Server]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
     for server in servers {
-        wait_until("no log has older readings", TIMEOUT, || {
-            metric(server, "hourglass_registry_floor_timestamp_seconds") > now
-        });
+        wait_until("no log has older readings", || metric(server, "hourglass_registry_floor_timestamp_seconds") > now);
     }
 }
 
 /// Seals the day; `before` is the earlier count of sealed days.
 fn seal(server: &Server, before: u64) {
-    wait_until("the day is sealed", TIMEOUT, || jobs::seal(server)["progress"]["days"].as_u64() > Some(before));
+    wait_until("the day is sealed", || jobs::seal(server)["progress"]["days"].as_u64() > Some(before));
 }

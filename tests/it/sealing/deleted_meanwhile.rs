@@ -36,7 +36,7 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let halt = Halt::new();
     let sealing = halt.launch(launch.clone(), point);
     // The instance with the least opening forgets deletions, so another one must seal; both restart until it does.
-    let (deleting, sealing_server) = eventually("a sealing instance with the greater opening", TIMEOUT, || {
+    let (deleting, sealing_server) = eventually("a sealing instance with the greater opening", || {
         let mut deleting = launch.clone().start();
         let first = openings(&name).pop();
         let mut sealing_server = sealing.clone().start();
@@ -60,7 +60,7 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let from = START + LATE * 60;
     let to = START + (LATE + 60) * 60;
     execute(&deleting, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
-    wait_until("the deletion is forgotten", TIMEOUT, || metric(&deleting, "hourglass_registry_deletions") == 0.0);
+    wait_until("the deletion is forgotten", || metric(&deleting, "hourglass_registry_deletions") == 0.0);
     halt.lift();
     request.join().expect("an answer");
     seal(&deleting, 0);
@@ -79,7 +79,7 @@ fn write(server: &Server, minute: u64) {
 
 /// Seals until nothing is left; this instance must seal at least `days`.
 fn seal(server: &Server, days: u64) {
-    wait_until("days are sealed", TIMEOUT, || jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days);
+    wait_until("days are sealed", || jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days);
 }
 
 /// Returns the openings of registered instances.

@@ -34,7 +34,7 @@ fn dropped_at(point: &str, store: String) {
     halt.lift();
     request.join().expect("an answer");
     // The halted round has ended once a later one has.
-    wait_until("sealing goes on", TIMEOUT, || ask_job(&server, "seal").status == 200);
+    wait_until("sealing goes on", || ask_job(&server, "seal").status == 200);
     let listed = list_databases(&server);
     assert!(!listed.contains("\"d\"") && listed.contains("\"other\""), "{point}: {listed}");
 }

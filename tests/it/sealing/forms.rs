@@ -88,7 +88,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     let is_packed =
         |day: &&Document| day.get_binary_generic("sealed").is_ok() && day.get_str("kind").ok() == Some("packed");
     let packed = || documents(&name, "d.days").iter().filter(is_packed).count();
-    wait_until("one is packed", TIMEOUT, || packed() == 1);
+    wait_until("one is packed", || packed() == 1);
     compare(&sealing, &plain, "one of them packed");
     // A deletion writes days, too.
     choose(&sealing, "d", "columns");
@@ -96,7 +96,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     for server in [&sealing, &plain] {
         execute(server, "d", &statement);
     }
-    wait_until("none is packed", TIMEOUT, || packed() == 0);
+    wait_until("none is packed", || packed() == 0);
     compare(&sealing, &plain, "after a deletion");
     verify(&mongod().uri(&name), &sealing.data_dir(), &[]).expect_success();
 }
@@ -122,13 +122,13 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     // Off and on again: sealed days stay, and later readings stay beside them.
     choose(&server, "o", "columns");
     let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
-    wait_until("it is sealed", TIMEOUT, || days() == 1 && count("o.buckets") == 0);
+    wait_until("it is sealed", || days() == 1 && count("o.buckets") == 0);
     assert_eq!(ask("o"), ask("d"));
     choose(&server, "o", "off");
     for database in ["o", "d"] {
         write_to_all(&[&server], database, &line(0, 77, 50));
     }
-    wait_until("the other one is sealed", TIMEOUT, || count("d.buckets") == 0);
+    wait_until("the other one is sealed", || count("d.buckets") == 0);
     ask_job(&server, "seal").expect(200);
     assert_eq!((days(), count("o.days"), count("o.buckets")), (1, 1, 1));
     assert_eq!(ask("o"), ask("d"));
@@ -148,7 +148,7 @@ fn other_fields_have_counts_first_and_last() {
         ask_job(&server, "seal").expect(200);
         documents(&name, "d.days").into_iter().find(|day| !day.contains_key("chunk"))
     };
-    let day = poll(Duration::from_secs(30), sealed).unwrap_or_else(|| panic!("{}", server.stderr()));
+    let day = poll(TIMEOUT, sealed).unwrap_or_else(|| panic!("{}", server.stderr()));
     let of_day = day.get_document("day").expect("a day");
     assert_eq!(of_day.get_document("open").unwrap(), &doc! { "count": 90, "first": false, "last": false });
     assert_eq!(of_day.get_document("note").unwrap(), &doc! { "count": 80, "first": "m10", "last": "m89" });

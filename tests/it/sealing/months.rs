@@ -58,7 +58,7 @@ fn days_are_answered_from_totals_until_they_change() {
             execute(server, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
         }
         assert_eq!(daily(&server), daily(&plain), "deleted");
-        wait_until("the deletion is forgotten", TIMEOUT, || metric(&server, "hourglass_registry_deletions") == 0.0);
+        wait_until("the deletion is forgotten", || metric(&server, "hourglass_registry_deletions") == 0.0);
         flush_and_seal(&server);
         let before = from_totals(&server);
         assert_eq!(daily(&server), daily(&plain), "deleted and added up again");
@@ -136,10 +136,10 @@ fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
     let path = format!("/query?db=d&q=DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
     let url = server.url(&path);
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
-    eventually("it is killed", TIMEOUT, || server.exited().map(|_| ()));
+    eventually("it is killed", || server.exited().map(|_| ()));
     server.restart_as(launch);
     post(&plain.url(&path), "", &[]).expect(200);
-    wait_until("the deletion is forgotten", TIMEOUT, || metric(&server, "hourglass_registry_deletions") == 0.0);
+    wait_until("the deletion is forgotten", || metric(&server, "hourglass_registry_deletions") == 0.0);
     assert_eq!(daily(&server), daily(&plain));
 }
 
@@ -159,7 +159,7 @@ fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     [&second, &plain].into_iter().for_each(|server| write(server, more.clone()));
     let url = second.url("/api/v1/flush");
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
-    eventually("it is killed", TIMEOUT, || second.exited().map(|_| ()));
+    eventually("it is killed", || second.exited().map(|_| ()));
     assert_eq!(daily(&first), daily(&plain));
 }
 

@@ -33,7 +33,7 @@ fn the_documented_queries_work_on_sealed_days() {
     };
     write(0..80);
     let days = || documents(&database, "plant.days");
-    wait_until("the days are sealed", TIMEOUT, || {
+    wait_until("the days are sealed", || {
         // Once its WAL has nothing of the day.
         ask_job(&server, "seal");
         days().len() == 2 && !days().iter().any(|day| day.contains_key("chunk"))

@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -13,9 +12,6 @@ use super::eventually;
 use super::http::{get, request};
 use super::packages::{Package, require};
 use super::process::{Folder, Process};
-
-/// Time for anything on a page, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// No network except the server, no earlier profile, and no sandbox, which root cannot have.
 const FLAGS: &[&str] = &[
@@ -65,7 +61,7 @@ impl Browser {
                 .ok()
                 .filter(|answer| answer.json()["value"]["ready"] == true)
         };
-        eventually("chromedriver is ready", PATIENCE, ready);
+        eventually("chromedriver is ready", ready);
         let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
         flags.push(format!("--user-data-dir={}", folder.file("profile").display()));
         let options = json!({ "binary": chromium, "args": flags });
@@ -125,7 +121,7 @@ impl Browser {
         let holds = |found: &Value| {
             !matches!(found, Value::Null | Value::Bool(false)) && *found != json!("") && *found != json!(0)
         };
-        eventually(expression, PATIENCE, || Some(self.run(&script)).filter(holds))
+        eventually(expression, || Some(self.run(&script)).filter(holds))
     }
 
     /// Waits for an element with this selector and text, and clicks it.

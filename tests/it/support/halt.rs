@@ -2,14 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::process::Folder;
 use super::server::Launch;
 use super::wait_until;
-
-/// Time for a server to reach the point.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file that halts servers while it exists.
 pub struct Halt {
@@ -47,6 +43,6 @@ impl Halt {
     /// Waits until a server is halted.
     #[track_caller]
     pub fn await_met(&self, what: &str) {
-        wait_until(what, TIMEOUT, || self.file.with_extension("met").exists());
+        wait_until(what, || self.file.with_extension("met").exists());
     }
 }

@@ -1,12 +1,10 @@
 //! Background jobs of a server: their state, and runs on request.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::http::{Answer, post};
-use super::poll;
 use super::server::Server;
+use super::{TIMEOUT, poll};
 
 pub fn job(server: &Server, name: &str) -> Value {
     server.fetch(&format!("/api/v1/jobs/{name}"))
@@ -45,7 +43,7 @@ pub fn run_job(server: &Server, name: &str) -> Value {
 #[track_caller]
 pub fn seal(server: &Server) -> Value {
     let mut last = None;
-    let sealed = poll(Duration::from_secs(60), || {
+    let sealed = poll(TIMEOUT, || {
         let answer = ask_job(server, "seal");
         let is_done = answer.status == 200;
         let body = answer.json();

@@ -102,7 +102,7 @@ impl Proxy {
     }
 
     fn await_obedience(&self, number: u64) {
-        wait_until("the proxy obeys", Duration::from_secs(10), || self.obeyed.load(Ordering::SeqCst) == number);
+        wait_until("the proxy obeys", || self.obeyed.load(Ordering::SeqCst) == number);
     }
 }
 

@@ -86,14 +86,14 @@ impl ReplicaSet {
     /// Waits for a primary and returns its member; of two, the one elected later.
     #[track_caller]
     pub fn primary(&self) -> usize {
-        eventually("a primary is elected", HEALTHY_TIMEOUT, || self.present_primary())
+        eventually("a primary is elected", || self.present_primary())
     }
 
     /// Waits for a primary among these members.
     #[track_caller]
     pub fn primary_among(&self, members: &[usize]) -> usize {
         let among = || self.present_primary().filter(|primary| members.contains(primary));
-        eventually("one of these members is elected", HEALTHY_TIMEOUT, among)
+        eventually("one of these members is elected", among)
     }
 
     /// Waits until all members run, one as primary and the others as secondaries.
@@ -120,7 +120,7 @@ impl ReplicaSet {
         let command = doc! { "replSetStepDown": 15, "secondaryCatchUpPeriodSecs": 10 };
         let others = self.others(old);
         // The answer may take longer than the timeout; only the election counts.
-        eventually("the primary gives way to another member", HEALTHY_TIMEOUT, || {
+        eventually("the primary gives way to another member", || {
             let _ = self.admin(old, command.clone());
             self.present_primary().filter(|primary| others.contains(primary))
         })

@@ -1,7 +1,6 @@
 //! A series as a client sees it: readings by cursor, windows, metrics. Numbers stay JSON texts for exact comparisons.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -155,7 +154,7 @@ pub fn flush(server: &Server) {
 #[track_caller]
 pub fn await_dispatched(server: &Server) {
     let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;
-    wait_until("the backlog is dispatched", Duration::from_secs(60), is_fed);
+    wait_until("the backlog is dispatched", is_fed);
 }
 
 /// Returns a counter or gauge of `/metrics`, summed over its labels; 0 if absent.

@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 use super::super::history::{CellKey, Delete, History};
 use super::world::World;
-use super::{DAY, SECOND, TIMEOUT};
+use super::{DAY, SECOND};
 
 /// Database of the clients, and the one with expiring readings.
 pub const DATABASE: &str = "h";
@@ -295,7 +295,7 @@ impl ExpiringDatabase {
                 }
             }
             // An instance learns of the retention within a second.
-            wait_until("old readings are accepted", TIMEOUT, || clients.write(base, EXPIRING, "", &body));
+            wait_until("old readings are accepted", || clients.write(base, EXPIRING, "", &body));
         }
     }
 
@@ -315,7 +315,7 @@ impl ExpiringDatabase {
             for server in &world.servers {
                 let gone =
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
-                wait_until("old readings expire", TIMEOUT, gone);
+                wait_until("old readings expire", gone);
             }
             let start = self.began.expect("a change runs");
             let end = Some(Instant::now());
@@ -338,5 +338,5 @@ fn put(base: &str, kept: &str) {
     let url = format!("{base}/api/v1/databases/{EXPIRING}");
     let body = format!("{{\"readings\":\"{kept}\"}}");
     let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200);
-    wait_until("the retention is set", TIMEOUT, put);
+    wait_until("the retention is set", put);
 }

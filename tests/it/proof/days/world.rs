@@ -196,7 +196,7 @@ impl World {
                 let status = (answer.status == 200).then(|| answer.json())?;
                 (status["feeding"] == false && status["deletions_in_progress"] == 0).then_some(())
             };
-            eventually("the backlog is dispatched and its deletions are done", TIMEOUT, is_recovered);
+            eventually("the backlog is dispatched and its deletions are done", is_recovered);
         }
     }
 
@@ -209,7 +209,7 @@ impl World {
         range: Option<(i64, i64)>,
     ) -> Vec<crate::support::series::ReadingTexts> {
         let ask = |path: &str| -> Answer {
-            eventually("a question is answered", TIMEOUT, || {
+            eventually("a question is answered", || {
                 let answer = request("GET", &server.url(path), b"", &[]).expect("the service is there");
                 (answer.status != 503).then_some(answer)
             })
@@ -234,7 +234,7 @@ impl World {
         for server in &self.servers {
             let url = server.url("/api/v1/flush");
             let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-            wait_until("a flush", TIMEOUT, flushed);
+            wait_until("a flush", flushed);
         }
     }
 
