@@ -18,7 +18,7 @@ use crate::catalog::{Database, KnownSensor};
 use crate::members::positions::PendingAck;
 use crate::members::positions::pending_acks::PendingAcks;
 use crate::members::registry_view::RegistryView;
-use crate::reading::{Day, Hour};
+use crate::reading::{Day, Hour, Value};
 use crate::wal::Sequence;
 
 /// The number of sensors from which on [`MemtableBuckets::add`] prefetches their state, which is then rarely in the CPU
@@ -108,6 +108,15 @@ pub struct Load {
     pub failures: u32,
     /// True if this flush failed only because of other writers.
     pub is_transient: bool,
+}
+
+impl Load {
+    /// Returns the approximate memory of the merged readings in bytes. A merged reading has a cell for each field of its
+    /// sensor, also for those that it lacks.
+    pub fn merged_memory(&self) -> usize {
+        let cells = self.rows.len() * self.known.fields().names.len();
+        self.bytes.max(cells * size_of::<Option<Value>>() / 2)
+    }
 }
 
 impl MemtableBuckets {

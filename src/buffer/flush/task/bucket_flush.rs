@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::sealed::SealedHour;
 use super::FlushContext;
-use super::partial::{Progress, ROWS_AT_ONCE};
+use super::partial::{CELLS_AT_ONCE, Progress, ROWS_AT_ONCE};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::UnpackedRows;
 use crate::bucket::page::StoredPage;
@@ -50,6 +50,8 @@ pub struct BucketFlush {
     /// True if the store is known to have the bucket although it is not cached. It is then read first.
     pub is_stored: bool,
     pub state: BucketFlushState,
+    /// Maximum number of readings that are merged at a time.
+    pub(super) rows_at_once: usize,
     pub(super) progress: Progress,
     pub(super) conflicts: u32,
     /// The number of conflicts after which the store still showed the expected state.
@@ -91,6 +93,8 @@ impl BucketFlush {
     pub fn new(load: Load, cache: Option<Bucket>, is_stored: bool) -> Self {
         let is_from_cache = cache.is_some();
         let bucket = cache.unwrap_or_default();
+        let fields = load.known.fields().names.len().max(1);
+        let rows_at_once = (CELLS_AT_ONCE / fields).clamp(1, ROWS_AT_ONCE);
         Self {
             known: load.known.clone(),
             id: BucketId { sensor: load.known.sensor.clone(), hour: load.hour },
@@ -105,6 +109,7 @@ impl BucketFlush {
             is_from_cache,
             is_stored: is_stored && !is_from_cache,
             state: BucketFlushState::Merged,
+            rows_at_once,
             progress: Progress::default(),
             conflicts: 0,
             unseen: 0,
@@ -124,7 +129,7 @@ impl BucketFlush {
 
     /// Returns true if the bucket must be merged in parts.
     pub(super) fn is_large(&self) -> bool {
-        self.bucket.is_partial() || self.load.rows.len() > ROWS_AT_ONCE
+        self.bucket.is_partial() || self.load.rows.len() > self.rows_at_once
     }
 
     pub(super) fn merge(&mut self, context: &FlushContext, room: &mut UnpackedRows) {

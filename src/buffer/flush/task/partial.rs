@@ -13,6 +13,8 @@ use crate::reading::Stamp;
 
 /// Maximum number of readings of a bucket that are unpacked at a time. They fill a few pages.
 pub(super) const ROWS_AT_ONCE: usize = 16 * 1024;
+/// The same for cells: merged readings have one for each field of their sensor.
+pub(super) const CELLS_AT_ONCE: usize = 256 * 1024;
 
 /// The merge of one part of a bucket's readings.
 struct PartialMerge<'a> {
@@ -63,7 +65,7 @@ impl FlushContext {
         let fields = run.known.fields();
         let rows = run.load.rows.clone();
         let mut room = UnpackedRows::default();
-        let mut parts = rows.parts(ROWS_AT_ONCE);
+        let mut parts = rows.parts(run.rows_at_once);
         parts.skip(run.progress.parts);
         while parts.next_in_time_order(&mut room) {
             let mut merged = PartialMerge { options, progress: run.progress.clone() };

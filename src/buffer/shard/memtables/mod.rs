@@ -278,7 +278,7 @@ fn take(
         while let Some(load) = next {
             left = FlushBounds {
                 buckets: left.buckets.saturating_sub(1),
-                bytes: left.bytes.saturating_sub(load.bytes + cached_bytes(&load)),
+                bytes: left.bytes.saturating_sub(load.merged_memory() + cached_bytes(&load)),
             };
             loads.push(load);
             next = if left.bytes > 0 { same_day.find_map(|key| buckets.take(key)) } else { None };
