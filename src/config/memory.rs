@@ -6,7 +6,7 @@ use super::units::{GIB, KIB, MIB};
 use super::value::AUTO;
 
 /// The minimum of `server.memory`.
-pub const MEMORY_MIN: usize = 64 * MIB;
+pub const MEMORY_MIN: usize = 128 * MIB;
 /// The maximum default of `server.memory`.
 const MEMORY_DEFAULT_MAX: usize = 512 * MIB;
 /// The memory of the program itself: used code, stacks, the runtime and metrics.

@@ -24,7 +24,7 @@
 //! | `stalls` | slow work delays nobody else: unwritable documents, long deletions |
 //! | `accounting` | the counters of readings balance at every scrape, through outages and kills |
 //! | `sums` | sums are exact in any order, rounded once, and equal to Python's fractions |
-//! | `memory` | an hour of a fast sensor in 64 MiB, on both stores |
+//! | `memory` | an hour of a fast sensor in 128 MiB, on both stores |
 //! | `many` | queries of many sensors against a plain map; listings |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `groups` | groups of sensors on both stores; their documents in MongoDB through moves, kills and two instances |
