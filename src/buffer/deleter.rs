@@ -1,43 +1,38 @@
-//! Carries out deletions in the store. Deletions of one database run one after the other, in WAL order.
+//! Carries out deletions in the store. Deletions of one database run one after the other, in WAL order. A deletion of a
+//! range of times is over for everybody else once the registry remembers it; its readings are then removed in the
+//! background.
 
-mod cells;
+mod batches;
+pub mod cells;
 mod days;
 mod documents;
+pub mod pages;
 mod patience;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
+use super::deleter::batches::SensorBatches;
 use super::deleter::cells::{Choice, DeletedCells};
-use super::deleter::patience::Patience;
+use super::deleter::patience::{Patience, RETRY};
 use super::dispatch::Dispatch;
 use super::flush::task::FlushContext;
 use super::shard::pending::{DroppedData, PendingDeletion};
 use crate::bucket::deletions::{RememberedDeletion, StatementCompiler};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter};
-use crate::bucket::{Bucket, StorageError, Store, StoredPage};
-use crate::catalog::deletion::{ALWAYS, Scope};
-use crate::catalog::reads::read_buckets_each;
+use crate::bucket::{StorageError, Store};
+use crate::catalog::deletion::Scope;
 use crate::faults;
 use crate::members::retention::{EXPIRY, unlist_dropped};
-use crate::reading::{Hour, Sensor, Stamp};
+use crate::reading::{Sensor, Stamp};
 
-/// Sensors per batch of a deletion.
-const SENSORS: usize = 500;
-/// Sensors per batch of a sweep, which pauses after each batch.
-const SWEPT_SENSORS: usize = 100;
 /// Maximum number of failed sensors that are remembered for the next sweep.
 const UNSWEPT_MAX: usize = 1000;
-/// Maximum number of buckets rewritten at a time. All of them are in memory.
-const BUCKETS: usize = 32;
-/// Maximum stored bytes of several buckets that are rewritten at a time. Decoded, they take a multiple of that.
-const LOT_BYTES: usize = 8 << 20;
 /// The number of attempts to rewrite a batch against concurrent writers.
 const CONFLICTS_MAX: usize = 30;
 
@@ -51,8 +46,17 @@ pub struct Deleter {
     pub opening: u64,
     /// Locks by which deletions, sweeps and rewriting jobs of one database exclude each other.
     pub turns: Arc<DatabaseTurns>,
+    /// Locks by which removals of hidden readings of one database exclude each other.
+    pub removals: DatabaseTurns,
     /// The sensors that the last sweep of a deletion could not visit, by its stamp. The next one visits only these.
     pub unswept: Mutex<HashMap<Stamp, Vec<Sensor>>>,
+}
+
+/// The end of the part of a deletion that holds the database's flushes.
+struct Processed {
+    database: String,
+    /// True if hidden readings are left to be removed.
+    is_left: bool,
 }
 
 /// The sensors that a sweep could not visit, with the first error.
@@ -87,7 +91,10 @@ impl Deleter {
     /// Runs until it is aborted.
     pub async fn run(self: Arc<Self>, mut inbox: UnboundedReceiver<Arc<PendingDeletion>>) {
         let mut waiting: HashMap<String, VecDeque<Arc<PendingDeletion>>> = HashMap::new();
-        let mut under_way: JoinSet<String> = JoinSet::new();
+        let mut under_way: JoinSet<Processed> = JoinSet::new();
+        let mut removals: JoinSet<()> = JoinSet::new();
+        // The databases whose last record is a part of a deletion that takes several.
+        let mut split: HashSet<String> = HashSet::new();
         loop {
             let database = tokio::select! {
                 pending = inbox.recv() => {
@@ -100,37 +107,95 @@ impl Deleter {
                     }
                     database
                 }
-                Some(done) = under_way.join_next() => {
-                    let database = match done {
-                        Ok(database) => database,
-                        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-                        Err(_) => return,
-                    };
-                    waiting.get_mut(&database).and_then(VecDeque::pop_front);
+                Some(ended) = removals.join_next() => {
+                    unwrap_task(ended);
+                    continue;
+                }
+                Some(ended) = under_way.join_next() => {
+                    let Some(Processed { database, is_left }) = unwrap_task(ended) else { return };
+                    let Some(pending) = waiting.get_mut(&database).and_then(VecDeque::pop_front) else { continue };
+                    let is_split = split.remove(&database);
+                    if matches!(pending.deletion.scope, Scope::Readings { statement: None, .. }) {
+                        split.insert(database.clone());
+                    }
+                    if is_left {
+                        removals.spawn(self.clone().remove_hidden(pending, is_split));
+                    }
                     database
                 }
             };
             if let Some(next) = waiting.get(&database).and_then(VecDeque::front) {
-                under_way.spawn(self.clone().process(next.clone()));
+                under_way.spawn(self.clone().process(next.clone(), split.contains(&database)));
             } else {
                 waiting.remove(&database);
             }
         }
     }
 
-    /// Carries out one deletion after all shards have done their part. Returns its database.
-    async fn process(self: Arc<Self>, pending: Arc<PendingDeletion>) -> String {
+    /// Carries out one deletion after all shards have done their part. Of a range of times, this only hides the readings:
+    /// the database's flushes go on while they are removed from the store.
+    async fn process(self: Arc<Self>, pending: Arc<PendingDeletion>, is_split: bool) -> Processed {
         self.forget_deleted(&pending).await;
         let shards = u32::try_from(self.dispatch.shards()).unwrap_or(u32::MAX);
         let database = pending.deletion.database.clone();
-        let Ok(_all) = pending.arrived.acquire_many(shards).await else { return database };
+        let Ok(_all) = pending.arrived.acquire_many(shards).await else {
+            return Processed { database, is_left: false };
+        };
         self.free_taken(&pending).await;
         faults::point("before_deletion");
-        self.carry_out(&pending).await;
+        let is_left = self.carry_out(&pending, is_split).await;
         self.dispatch.catalog.end_deletion(&pending.deletion);
         faults::point("after_deletion");
         self.dispatch.resume(&database);
-        database
+        Processed { database, is_left }
+    }
+
+    /// Removes hidden readings from the store, a batch of sensors at a time. After an error that a retry does not mend,
+    /// the job `sweep` goes on.
+    async fn remove_hidden(self: Arc<Self>, pending: Arc<PendingDeletion>, is_split: bool) {
+        let database = &*pending.deletion.database;
+        let removals = self.removals.of(database);
+        let _one_at_a_time = removals.lock().await;
+        let mut patience = Patience::new(Instant::now());
+        while let Err(error) = self.remove_readings(&pending, is_split).await {
+            self.note_failure(database, &error);
+            let wait = patience.wait_after(&error, Instant::now()).filter(|_| !error.is_document_error());
+            let Some(wait) = wait else {
+                report_refusal(&pending, &error);
+                break;
+            };
+            tracing::warn!(%database, %error, "deleted readings are hidden, but not removed yet; retrying");
+            tokio::time::sleep(wait).await;
+        }
+        while let Err(error) = self.note_done(&pending).await {
+            self.note_failure(database, &error);
+            tokio::time::sleep(RETRY.end).await;
+        }
+        self.context.changes.note_everything();
+        faults::point("after_removal");
+    }
+
+    async fn remove_readings(&self, pending: &PendingDeletion, is_split: bool) -> Result<(), StorageError> {
+        let gone = pending.cells();
+        let mut batches = self.batches(pending, is_split);
+        let mut failed = FailedSensors::default();
+        while let Some(sensors) = batches.next(&**self.context.store.raw(), gone.database).await? {
+            self.sweep_batch(&gone, &sensors, &mut failed).await?;
+        }
+        failed.error.map_or(Ok(()), Err)
+    }
+
+    /// Returns the sensors of a deletion. If it `is_split`, earlier records have the others.
+    fn batches<'p>(&self, pending: &'p PendingDeletion, is_split: bool) -> SensorBatches<'p> {
+        match &pending.deletion.scope {
+            Scope::Readings { statement: Some(statement), .. } if is_split => {
+                // If the statement cannot be parsed, nothing is hidden.
+                (self.compiler)(statement)
+                    .map_or(SensorBatches::Named(&[]), |test| SensorBatches::Selected { test: Some(test), after: None })
+            }
+            Scope::Readings { sensors, .. } => SensorBatches::Named(sensors),
+            Scope::Database | Scope::Mark | Scope::Cells { .. } => SensorBatches::Named(&[]),
+        }
     }
 
     /// Removes the deleted sensors from the catalog.
@@ -158,63 +223,81 @@ impl Deleter {
         .await;
     }
 
-    /// Deletes the readings from the store, and retries while the store is away. Gives up if an available store keeps
-    /// refusing, because everything behind the deletion waits. The pending ack then reports the error.
-    async fn carry_out(&self, pending: &PendingDeletion) {
+    /// Carries out a deletion, and retries while the store is away, but not if an available store keeps refusing, because
+    /// everything behind the deletion waits. Returns true if readings are hidden and are left to be removed.
+    async fn carry_out(&self, pending: &PendingDeletion, is_split: bool) -> bool {
         let mut patience = Patience::new(Instant::now());
         let database = &pending.deletion.database;
-        // Exclude sweeps, which could see pages that are about to be removed, and restore their sensor's document.
-        let turn = self.turns.of(database);
-        let _turn = turn.lock().await;
-        while let Err(error) = self.attempt(pending).await {
-            self.context.metrics.store_error(error.class());
-            self.context.presence.note_failure(database, &error, Instant::now());
+        loop {
+            let attempted = self.delete(pending, is_split).await;
+            // For any outcome, because a part may be deleted.
+            self.context.changes.note_everything();
+            let error = match attempted {
+                Ok(is_left) => return is_left,
+                Err(error) => error,
+            };
+            self.note_failure(database, &error);
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
-                tracing::error!(
-                    %database, %error, statement = pending.deletion.description(),
-                    "deletion given up; the remaining readings stay: run it again"
-                );
-                pending.pending_ack.refuse(&error);
-                self.give_up(pending).await;
+                report_refusal(pending, &error);
                 self.dispatch.catalog.doubt(database, None);
-                break;
+                return false;
             };
             tracing::warn!(%database, %error, "deletion failed; it stays in the WAL and is retried");
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn attempt(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
-        let attempted = self.delete(pending).await;
-        // For any outcome, because a part may be deleted.
-        self.context.changes.note_everything();
-        attempted
+    fn note_failure(&self, database: &str, error: &StorageError) {
+        self.context.metrics.store_error(error.class());
+        self.context.presence.note_failure(database, error, Instant::now());
     }
 
-    async fn delete(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
+    /// Returns true if readings are hidden and are left to be removed.
+    async fn delete(&self, pending: &PendingDeletion, is_split: bool) -> Result<bool, StorageError> {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
         // The deletion was carried out before a restart. A second run could remove stored readings of later records,
         // which are not merged again.
         if self.context.registry_view.is_stored(pending.sequence()) {
-            return Ok(());
+            return Ok(false);
         }
         let deletion = pending.registry_entry();
         if let Some(deletion) = &deletion {
             if self.context.registry_view.is_done(deletion) {
-                return Ok(());
+                return Ok(false);
             }
             self.change(|registry| registry.remember(deletion.clone())).await?;
         }
-        self.remove(pending).await?;
-        if let Some(deletion) = deletion {
-            self.change(|registry| registry.remember(RememberedDeletion { done: true, ..deletion.clone() })).await?;
+        if let Scope::Readings { statement, .. } = &pending.deletion.scope {
+            let database = &*pending.deletion.database;
+            // A database exists even if all its readings were deleted before one was stored. But a deletion of expired
+            // readings must not create a database that was dropped meanwhile.
+            let is_expiry = statement.as_deref() == Some(EXPIRY);
+            if !is_expiry && !self.context.registry_view.is_dropped(database, pending.sequence()) {
+                self.context.store.raw().create_database(database).await?;
+            }
+            if deletion.is_none() {
+                return Ok(false);
+            }
+            self.hide_in_documents(&pending.cells(), self.batches(pending, is_split)).await?;
+            return Ok(true);
         }
-        Ok(())
+        // Exclude sweeps, which could see pages that are about to be removed, and restore their sensor's document.
+        let turn = self.turns.of(&pending.deletion.database);
+        let _turn = turn.lock().await;
+        self.remove(pending).await?;
+        self.note_done(pending).await?;
+        Ok(false)
     }
 
-    /// Removes the deleted readings from the store.
+    /// Notes in the registry that a deletion was carried out.
+    async fn note_done(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
+        let Some(deletion) = pending.registry_entry() else { return Ok(()) };
+        self.change(|registry| registry.remember(RememberedDeletion { done: true, ..deletion.clone() })).await
+    }
+
+    /// Removes a dropped database, or single cells, from the store.
     async fn remove(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
         let database = &*pending.deletion.database;
         let before = pending.sequence();
@@ -224,21 +307,9 @@ impl Deleter {
                 self.context.store.raw().drop_database(database).await?;
             }
             Scope::Database => {
-                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
-                self.delete_all(&gone).await?;
+                self.delete_all(&pending.cells()).await?;
             }
-            Scope::Readings { sensors, range, statement } => {
-                // A database exists even if all its readings were deleted before one was stored. But a deletion of
-                // expired readings must not create a database that was dropped meanwhile.
-                let is_expiry = statement.as_deref() == Some(EXPIRY);
-                if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
-                    self.context.store.raw().create_database(database).await?;
-                }
-                let choice = Choice::Range(range.clone());
-                self.delete_of(&DeletedCells { database, choice, before }, sensors).await?;
-                return Ok(());
-            }
-            Scope::Mark => return Ok(()),
+            Scope::Readings { .. } | Scope::Mark => return Ok(()),
             Scope::Cells { sensors: deleted, mark } => {
                 let sensors: Vec<Sensor> = deleted.iter().map(|deleted| deleted.sensor.clone()).collect();
                 let choice = Choice::times(deleted);
@@ -246,22 +317,14 @@ impl Deleter {
                 return Ok(());
             }
         }
-        let left = unlist_dropped(&**self.context.store.raw(), database, before).await?;
+        self.unlist(database, before).await
+    }
+
+    async fn unlist(&self, database: &str, dropped: Stamp) -> Result<(), StorageError> {
+        let left = unlist_dropped(&**self.context.store.raw(), database, dropped).await?;
         self.context.settings.put(database, left);
         self.dispatch.catalog.doubt(database, None);
         Ok(())
-    }
-
-    /// Removes a deletion that was given up from the registry.
-    async fn give_up(&self, pending: &PendingDeletion) {
-        let Some(deletion) = pending.registry_entry() else { return };
-        if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
-            tracing::warn!(
-                database = %deletion.database, %error,
-                "cannot remove a deletion that was given up from the registry; its readings stay hidden from queries until \
-                 the next sweep"
-            );
-        }
     }
 
     /// Changes the deletions in the registry, and this process's view of them.
@@ -298,27 +361,28 @@ impl Deleter {
         let Some(test) = test.map_or(Some(None), |test| test.map(Some)) else { return Ok(()) };
         let mut failed = FailedSensors::default();
         let unswept = self.unswept.lock().remove(&deletion.stamp);
-        if let Some(sensors) = unswept {
+        let mut batches = match &unswept {
+            Some(sensors) => SensorBatches::Named(sensors),
+            None => SensorBatches::Selected { test, after: None },
+        };
+        let store = &**self.context.store.raw();
+        let mut started = Instant::now();
+        while let Some(sensors) = batches.next(store, gone.database).await? {
             self.sweep_batch(&gone, &sensors, &mut failed).await?;
-        } else {
-            let mut after = None;
-            loop {
-                let started = Instant::now();
-                let filter = SensorFilter { after, outliers: false, limit: SWEPT_SENSORS };
-                let documents = self.context.store.list_sensors(gone.database, &filter).await?;
-                let is_chosen = |sensor: &&Sensor| test.as_ref().is_none_or(|test| test(sensor));
-                let sensors: Vec<Sensor> =
-                    documents.iter().map(|document| &*document.sensor).filter(is_chosen).cloned().collect();
-                self.sweep_batch(&gone, &sensors, &mut failed).await?;
-                faults::point("during_expiry");
-                faults::halt_at("expiry_rests").await;
-                let Some(last) = documents.last() else { break };
-                after = Some(last.sensor.key.to_string());
-                tokio::time::sleep(started.elapsed()).await;
-            }
+            faults::point("during_expiry");
+            faults::halt_at("expiry_rests").await;
+            tokio::time::sleep(started.elapsed()).await;
+            started = Instant::now();
         }
         let FailedSensors { sensors, error } = failed;
-        let Some(error) = error else { return Ok(()) };
+        let Some(error) = error else {
+            // The deletion itself may have failed.
+            return if deletion.statement.is_none() && !deletion.done {
+                self.unlist(gone.database, gone.before).await
+            } else {
+                Ok(())
+            };
+        };
         if sensors.len() <= UNSWEPT_MAX {
             self.unswept.lock().insert(deletion.stamp, sensors);
         }
@@ -352,143 +416,43 @@ impl Deleter {
 
     /// Deletes readings of all sensors that have a document.
     async fn delete_all(&self, gone: &DeletedCells<'_>) -> Result<(), StorageError> {
-        let mut after = None;
-        loop {
-            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
-            let documents = self.context.store.list_sensors(gone.database, &filter).await?;
-            let sensors: Vec<Sensor> = documents.iter().map(|document| Sensor::clone(&document.sensor)).collect();
+        let mut batches = SensorBatches::ALL;
+        while let Some(sensors) = batches.next(&**self.context.store.raw(), gone.database).await? {
             self.delete_of(gone, &sensors).await?;
-            let Some(last) = sensors.last() else { return Ok(()) };
-            after = Some(last.key.to_string());
         }
+        Ok(())
     }
 
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
-        for chunk in sensors.chunks(SENSORS) {
-            self.delete_readings(gone, chunk).await?;
-            // The days follow the pages: see `bucket::day`.
-            self.delete_in_days(gone, chunk).await?;
-            faults::point("during_deletion");
-            let dropped = self.settle_documents(gone, chunk).await?;
-            self.dispatch.catalog.doubt(gone.database, Some(&dropped));
-        }
+        self.delete_readings(gone, sensors).await?;
+        // The days follow the pages: see `bucket::day`.
+        self.delete_in_days(gone, sensors).await?;
+        faults::point("during_deletion");
+        let dropped = self.settle_documents(gone, sensors).await?;
+        self.dispatch.catalog.doubt(gone.database, Some(&dropped));
         Ok(())
-    }
-
-    async fn delete_readings(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
-        let store = &*self.context.store;
-        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let whole = gone.whole_hours();
-        if !whole.is_empty() {
-            store.raw().remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
-        }
-        // Remaining buckets in whole hours have newer cells or several pages.
-        let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
-        let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
-        if !whole.is_empty() {
-            let places = Projection::without_fields();
-            let scanned = store.raw().scan_sensors(gone.database, &keys, whole, &places, usize::MAX).await?;
-            for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
-                let old = pages.into_iter().filter(|page| page.oldest < gone.before);
-                left.extend(old.map(|page| (sensor.clone(), page.hour)));
-            }
-        }
-        for sensor in &shared {
-            left.extend(gone.cut_hours(&sensor.key).into_iter().map(|hour| (sensor.clone(), hour)));
-        }
-        let ids: Vec<BucketId> = left.into_iter().map(|(sensor, hour)| BucketId { sensor, hour }).collect();
-        for chunk in ids.chunks(BUCKETS) {
-            for lot in self.lots_in_memory(gone.database, chunk).await? {
-                self.cut(gone, lot.to_vec()).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Splits the buckets into lots that fit into memory. A larger bucket is a lot of its own.
-    async fn lots_in_memory<'i>(
-        &self,
-        database: &str,
-        ids: &'i [BucketId],
-    ) -> Result<Vec<&'i [BucketId]>, StorageError> {
-        let mut bytes = Vec::with_capacity(ids.len());
-        for pages in read_buckets_each(&self.context.store, database, ids, 0).await {
-            let of_page = |page: &StoredPage| page.left_out.map_or(page.readings.bytes(), |out| out.bytes);
-            bytes.push(pages?.iter().map(of_page).sum::<usize>());
-        }
-        let mut lots = Vec::new();
-        let mut first = 0;
-        let mut lot_bytes = 0;
-        for (index, bytes) in bytes.into_iter().enumerate() {
-            if lot_bytes > 0 && lot_bytes + bytes > LOT_BYTES {
-                lots.push(&ids[first..index]);
-                first = index;
-                lot_bytes = 0;
-            }
-            lot_bytes += bytes;
-        }
-        lots.push(&ids[first..]);
-        Ok(lots)
-    }
-
-    /// Removes deleted readings from buckets that may keep some.
-    async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
-        for _ in 0..CONFLICTS_MAX {
-            let read = read_buckets_each(&self.context.store, gone.database, &ids, usize::MAX).await;
-            let mut buckets = Vec::with_capacity(ids.len());
-            for (id, pages) in ids.into_iter().zip(read) {
-                let mut bucket = Bucket::from_stored(pages?);
-                bucket.cut(|readings| gone.cut(&id.sensor.key, readings));
-                buckets.push((id, bucket));
-            }
-            ids = write_buckets(&**self.context.store.raw(), gone.database, buckets).await?;
-            if ids.is_empty() {
-                return Ok(());
-            }
-        }
-        Err(StorageError::Contended(ids[0].sensor.key.to_string()))
     }
 }
 
-/// Writes buckets until nothing is left to write. Returns the buckets that other writers changed meanwhile.
-pub async fn write_buckets(
-    store: &dyn Store,
-    database: &str,
-    mut buckets: Vec<(BucketId, Bucket)>,
-) -> Result<Vec<BucketId>, StorageError> {
-    let mut changed: Vec<BucketId> = Vec::new();
-    loop {
-        let of_bucket = |(number, (id, bucket)): (usize, &'_ (BucketId, Bucket))| {
-            bucket.next_writes().into_iter().map(move |group| (number, id.clone(), group)).collect::<Vec<_>>()
-        };
-        let groups: Vec<(usize, BucketId, Vec<usize>)> = buckets.iter().enumerate().flat_map(of_bucket).collect();
-        if groups.is_empty() {
-            return Ok(changed);
-        }
-        let writes: Vec<PageWrite<'_>> = groups
-            .iter()
-            .map(|(number, id, group)| PageWrite { id, bucket: &buckets[*number].1, group: group.clone() })
-            .collect();
-        let outcomes = store.write_pages(database, &writes).await;
-        drop(writes);
-        let mut conflicts = BTreeSet::new();
-        for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
-            if outcome.applied()? {
-                buckets[number].1.mark_written(&group);
-            } else {
-                conflicts.insert(number);
-            }
-        }
-        changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));
+/// Reports that an available store keeps refusing. The pending ack passes the error on.
+fn report_refusal(pending: &PendingDeletion, error: &StorageError) {
+    tracing::error!(
+        database = %pending.deletion.database, %error, statement = pending.deletion.description(),
+        "the store refuses a deletion: hidden readings stay hidden, and the job sweep tries again; others stay visible"
+    );
+    pending.pending_ack.refuse(error);
+}
+
+/// Returns the result of a task; `None` if it was aborted.
+fn unwrap_task<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        ended => ended.ok(),
     }
 }
 
 /// Runs long work on a blocking thread. A deletion runs one such task at a time, so the other processors are free for
 /// acks.
 async fn run_blocking(work: impl FnOnce() + Send + 'static) {
-    if let Err(ended) = tokio::task::spawn_blocking(work).await
-        && ended.is_panic()
-    {
-        std::panic::resume_unwind(ended.into_panic());
-    }
+    unwrap_task(tokio::task::spawn_blocking(work).await);
 }

@@ -248,10 +248,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[KEPT, WRITTEN, BODY_READ, UNPROCESSABLE], write Dialect::V2;
     POST "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
         LINES, &[KEPT, WRITTEN, BODY_READ], write Dialect::V3;
-    GET "/query", Token, "run InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", &[],
+    GET "/query", Token, "run InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", &[],
         &[RESULTS], route query::query;
     POST "/query", Token, "run InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
-        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run", FORM, &[RESULTS, BODY_READ], route query::query;
+        "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", FORM, &[RESULTS, BODY_READ], route query::query;
     GET "/ping", Public, "answer 204, or the version with ?verbose=true", "verbose", &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], route status::ping;
     GET "/health", Public, "check health: acks, WAL, store and databases", "", &[], &[HEALTHY],

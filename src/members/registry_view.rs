@@ -174,9 +174,19 @@ impl RegistryView {
         self.state.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
     }
 
+    /// Returns true if the deletion with this stamp is remembered.
+    pub fn is_remembered(&self, stamp: Stamp) -> bool {
+        self.state.lock().deletions.iter().any(|deletion| deletion.stamp == stamp)
+    }
+
     /// Returns the number of remembered deletions.
     pub fn deletion_count(&self) -> usize {
         self.state.lock().deletions.len()
+    }
+
+    /// Returns the number of remembered deletions in a database.
+    pub fn deletion_count_of(&self, database: &str) -> usize {
+        self.state.lock().deletions.iter().filter(|deletion| deletion.database == database).count()
     }
 
     /// Returns the size of the statements of remembered deletions, in bytes.

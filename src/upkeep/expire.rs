@@ -146,9 +146,10 @@ impl Expire {
         if !has_same_retention(&present, &self.retention.refresh().await?.for_database(database)) {
             return Ok(ExpiryOutcome::Retry);
         }
-        match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETE_TIMEOUT).await {
+        let expired = TIMESTAMP_MIN..cutoff;
+        match self.submitter.delete(database, now, &[], EXPIRY, expired, DELETE_TIMEOUT, Duration::ZERO).await {
             // After a timeout, the deletion is in the WAL and is carried out later.
-            Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
+            Ok(_) | Err(IngestError::DeletionTimeout(_)) => {}
             Err(error) => return Err(error),
         }
         faults::point("after_expiry");

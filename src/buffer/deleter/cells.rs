@@ -49,6 +49,11 @@ impl DeletedCells<'_> {
         }
     }
 
+    /// Returns true if readings of this time are deleted for all sensors.
+    pub fn has_time(&self, time: i64) -> bool {
+        matches!(&self.choice, Choice::Range(range) if range.contains(&time))
+    }
+
     /// Returns true if all times are deleted.
     pub fn is_all(&self) -> bool {
         matches!(&self.choice, Choice::Range(range) if range.start <= ALWAYS.start && range.end == ALWAYS.end)

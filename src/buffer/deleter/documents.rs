@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::batches::SensorBatches;
 use super::cells::DeletedCells;
 use super::{CONFLICTS_MAX, Deleter};
 use crate::bucket::store::{Extent, Order, Projection};
@@ -12,7 +13,58 @@ use crate::catalog::reads::read_sensors_each;
 use crate::faults;
 use crate::reading::{Hour, Sensor};
 
+/// Maximum number of pages in memory while the latest readings are looked up.
+const PAGES_MAX: usize = 32;
+
 impl Deleter {
+    /// Removes deleted readings from the documents of sensors, before they are removed from pages and days. If a deletion
+    /// covers all times, removes everything that is older: so the sensors are listed no more, and later readings may have
+    /// other types.
+    pub(super) async fn hide_in_documents(
+        &self,
+        deletion: &DeletedCells<'_>,
+        mut batches: SensorBatches<'_>,
+    ) -> Result<(), StorageError> {
+        let raw = &**self.context.store.raw();
+        while let Some(sensors) = batches.next(raw, deletion.database).await? {
+            let mut left: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+            let mut unknown: Vec<Sensor> = Vec::new();
+            while !left.is_empty() {
+                let read = read_sensors_each(&self.context.store, deletion.database, &left).await?;
+                let mut documents = Vec::new();
+                // A document that cannot be read stays as it is.
+                for mut document in read.into_values().flatten() {
+                    let before = document.clone();
+                    if deletion.is_all() {
+                        document = emptied(&document);
+                        document.meta.cut(deletion.before);
+                    }
+                    document.recent.retain(|reading| !deletion.has_time(reading.time));
+                    match document.recent.last() {
+                        _ if document == before => continue,
+                        None if !deletion.is_all() => unknown.push(Sensor::clone(&document.sensor)),
+                        latest => {
+                            document.last_seen = latest.map(|latest| floor_to_millis(latest.time));
+                            documents.push(document);
+                        }
+                    }
+                }
+                let written = raw.write_sensors(deletion.database, &documents).await;
+                let mut changed = BTreeSet::new();
+                for (document, written) in documents.iter().zip(written) {
+                    if !written.applied()? {
+                        changed.insert(&*document.sensor.key);
+                    }
+                }
+                left.retain(|key| changed.contains(key));
+            }
+            if !unknown.is_empty() {
+                self.settle_documents(deletion, &unknown).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the documents of sensors without remaining readings, and updates the others. Returns the keys of the
     /// removed documents.
     pub(super) async fn settle_documents<'s>(
@@ -48,12 +100,8 @@ impl Deleter {
                     // Without the document's content, it could not be restored.
                     (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
                     // Keep metadata that is newer than the deletion, and all metadata unless all times are deleted.
-                    (None, Some(Ok(mut document))) if !document.meta.is_without_values() => {
-                        document.first_seen = None;
-                        document.last_seen = None;
-                        document.recent = Vec::new();
-                        document.outlier = None;
-                        documents.push(document);
+                    (None, Some(Ok(document))) if !document.meta.is_without_values() => {
+                        documents.push(emptied(&document))
                     }
                     (None, document) => gone.push((sensor, document.and_then(Result::ok))),
                     (Some(rest), Some(document)) => {
@@ -113,9 +161,12 @@ impl Deleter {
         let is_empty = self.are_empty(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
         let mut documents = Vec::new();
         for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
-            let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
+            let Some(document) = document.clone().filter(|_| !is_empty) else { continue };
+            let fields = document.fields.clone();
+            let mut document = emptied(&document);
             document.rev = 0;
             if let Some(rest) = self.rest(database, sensor).await? {
+                document.fields = fields;
                 rest.describe(&mut document);
             }
             documents.push(document);
@@ -145,9 +196,12 @@ impl Deleter {
         let most = self.context.recent;
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
+        let mut pages = 1;
         while recent.len() < most.max(1) && !hours.is_empty() {
-            let latest =
-                store.scan(database, &sensor.key, hours, Order::Descending, &Projection::ALL, Extent::pages(1)).await?;
+            let extent = Extent::pages(pages);
+            let latest = store.scan(database, &sensor.key, hours, Order::Descending, &Projection::ALL, extent).await?;
+            // The latest pages may be hidden by later deletions.
+            pages = (pages * 4).min(PAGES_MAX);
             let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
             let readings = sets.flat_map(|set| (0..set.len()).rev().take(most.max(1)).map(|i| set.reading(i)));
             recent.extend(readings.map(|reading| (reading.time, reading)));
@@ -176,6 +230,11 @@ impl Deleter {
         let first = first_hour.filter(|hour| *hour < Hour::from_ns(first)).map_or(first, Hour::start_ns);
         Ok(Some(RemainingPages { first, last, recent: newest(recent, most) }))
     }
+}
+
+/// Returns a document with nothing but the metadata.
+fn emptied(document: &SensorDocument) -> SensorDocument {
+    SensorDocument { rev: document.rev, meta: document.meta.clone(), ..SensorDocument::new(document.sensor.clone()) }
 }
 
 /// The time span and the latest of a sensor's remaining readings.

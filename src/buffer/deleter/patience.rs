@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bucket::StorageError;
 
 /// The first and the longest wait before a retry.
-const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
+pub(super) const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 /// The number of refusals by the store after which a deletion is given up.
 const REFUSALS_MAX: usize = 10;
 /// The time after which a deletion that fails for unknown reasons is given up. It exceeds by far the minute after which

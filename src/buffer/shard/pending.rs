@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::memtables::Memtable;
 use crate::bucket::cache::CachedDatabase;
 use crate::bucket::deletions::RememberedDeletion;
+use crate::buffer::deleter::cells::{Choice, DeletedCells};
 use crate::buffer::flush::document_writer::DatabaseDocuments;
 use crate::catalog::deletion::{Deletion, Scope};
 use crate::catalog::deletions::DeletedSensors;
@@ -83,6 +84,12 @@ impl PendingDeletion {
             range: self.deletion.range(),
             done: false,
         })
+    }
+
+    /// Returns the cells of a deletion of a range of times.
+    pub fn cells(&self) -> DeletedCells<'_> {
+        let choice = Choice::Range(self.deletion.range());
+        DeletedCells { database: &self.deletion.database, choice, before: self.sequence() }
     }
 
     /// Returns the deletion's WAL record. It deletes readings of earlier records.

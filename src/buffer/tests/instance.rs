@@ -73,11 +73,10 @@ pub(crate) struct LawFlush {
     pub(crate) below: Vec<Stamp>,
 }
 
-/// The progress of a deletion.
+/// A deletion whose readings are left out of the instance's memory, and of the buckets that are not `left`.
 #[derive(Debug)]
 pub(crate) struct RunningDeletion {
     pub(crate) record: Rc<Record>,
-    pub(crate) is_remembered: bool,
     pub(crate) left: Vec<Key>,
     pub(crate) bucket: Option<Bucket>,
 }
@@ -99,7 +98,10 @@ pub(crate) struct Instance {
     pub(crate) flushes: BTreeMap<Key, LawFlush>,
     held: BTreeMap<Stamp, usize>,
     pub(crate) deletions: VecDeque<Rc<Record>>,
+    /// The first of `deletions`, while no flush is running.
     pub(crate) deleting: Option<RunningDeletion>,
+    /// Remembered deletions whose readings are not removed from the store yet.
+    pub(crate) removals: VecDeque<RunningDeletion>,
     pub(crate) cache: BTreeMap<Key, Bucket>,
     beat: u64,
     pub(crate) swept: Vec<RememberedDeletion>,
@@ -143,6 +145,7 @@ impl Instance {
             held: BTreeMap::new(),
             deletions: VecDeque::new(),
             deleting: None,
+            removals: VecDeque::new(),
             cache: BTreeMap::new(),
             beat: 0,
             swept: Vec::new(),

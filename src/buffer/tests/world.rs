@@ -14,7 +14,7 @@ use crate::members::registry_view::Fate;
 use crate::reading::Hour;
 
 /// The outcome of one write over the network.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     Answered,
     Unavailable,
@@ -270,28 +270,39 @@ impl World {
         instance.cache.insert(key, flush.bucket.pack().unpack());
     }
 
-    /// One step of an instance's first pending deletion.
+    /// One step of a pending deletion, or of the removal of hidden readings.
     pub(crate) fn carry_on(&mut self, slot: usize, fate: Network) {
         let Some(instance) = &mut self.running[slot] else { return };
+        if !instance.removals.is_empty() && (instance.deletions.is_empty() || fate != Network::Answered) {
+            return self.remove(slot, fate);
+        }
         let Some(deleting) = &mut instance.deleting else { return self.arrive(slot) };
         let record = deleting.record.clone();
         let Some(deleted) = &record.deletion else { return };
-        if instance.registry_view.is_stored(record.stamp)
-            || instance.registry_view.is_done(&Instance::registry_entry(&record, deleted))
-        {
+        let remembered = Instance::registry_entry(&record, deleted);
+        if instance.registry_view.is_stored(record.stamp) || instance.registry_view.is_done(&remembered) {
             self.oracle.check_passed_over(&record);
-            return self.end_deletion(slot, &record);
-        }
-        if !deleting.is_remembered {
-            deleting.is_remembered = true;
-            let remembered = Instance::registry_entry(&record, deleted);
+            instance.release(std::iter::once(record.stamp));
+            instance.deleting = None;
+        } else {
+            instance.removals.extend(instance.deleting.take());
             self.change_deletions(slot, |registry| registry.remember(remembered));
-            return;
         }
-        let Some(key) = deleting.left.last().copied() else {
+        self.running[slot].iter_mut().for_each(|instance| drop(instance.deletions.pop_front()));
+        self.oracle.note_done(&record);
+    }
+
+    /// One step of the first removal.
+    fn remove(&mut self, slot: usize, fate: Network) {
+        let Some(removal) = self.running[slot].as_ref().and_then(|instance| instance.removals.front()) else { return };
+        let record = removal.record.clone();
+        let Some(deleted) = &record.deletion else { return };
+        let Some(key) = removal.left.last().copied() else {
             let done = RememberedDeletion { done: true, ..Instance::registry_entry(&record, deleted) };
             self.change_deletions(slot, |registry| registry.remember(done));
-            return self.end_deletion(slot, &record);
+            let Some(instance) = &mut self.running[slot] else { return };
+            instance.removals.pop_front();
+            return instance.release(std::iter::once(record.stamp));
         };
         let hour = Hour(key.1).start_ns()..Hour(key.1).end_ns();
         if deleted.range.start <= hour.start && deleted.range.end >= hour.end {
@@ -299,18 +310,20 @@ impl World {
         }
         let covers = self.running[slot].as_ref().map(|instance| instance.covers(key)).unwrap_or_default();
         if self.cut(slot, key, &covers, &record, fate) {
-            let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
-            if let Some(deleting) = deleting {
-                deleting.left.pop();
+            if let Some(removal) = self.first_removal(slot) {
+                removal.left.pop();
             }
         }
+    }
+
+    fn first_removal(&mut self, slot: usize) -> Option<&mut RunningDeletion> {
+        self.running[slot].as_mut().and_then(|instance| instance.removals.front_mut())
     }
 
     /// Removes a deletion's range from one bucket by one write. Returns true if nothing was left to write.
     fn cut(&mut self, slot: usize, key: Key, covers: &Covers, record: &Record, fate: Network) -> bool {
         let Some(deleted) = &record.deletion else { return true };
-        let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
-        let held = deleting.and_then(|deleting| deleting.bucket.take());
+        let held = self.first_removal(slot).and_then(|removal| removal.bucket.take());
         let mut bucket = held.unwrap_or_else(|| Bucket::from_stored(self.store.read(key, covers)));
         bucket.delete(&deleted.range, record.stamp);
         let Some(group) = bucket.next_writes().pop() else { return true };
@@ -319,8 +332,7 @@ impl World {
             Network::LostUnknown | Network::Unavailable => {}
             // Read now, written at a later step.
             Network::Delayed => {
-                let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
-                deleting.into_iter().for_each(|deleting| deleting.bucket = Some(bucket.clone()));
+                self.first_removal(slot).into_iter().for_each(|removal| removal.bucket = Some(bucket.clone()));
             }
         }
         false
@@ -351,15 +363,7 @@ impl World {
             instance.release(dropped.stamps());
         }
         instance.memtable.retain(|_, rows| !rows.is_empty());
-        instance.deleting = Some(RunningDeletion { record, is_remembered: false, left: keys, bucket: None });
-    }
-
-    fn end_deletion(&mut self, slot: usize, record: &Record) {
-        let Some(instance) = &mut self.running[slot] else { return };
-        instance.deleting = None;
-        instance.deletions.pop_front();
-        instance.release(std::iter::once(record.stamp));
-        self.oracle.note_done(record);
+        instance.deleting = Some(RunningDeletion { record, left: keys, bucket: None });
     }
 
     /// Repeats the deletions below the floor. The next beat forgets them.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Form, FromRequest, Request, State};
 use axum::http::request::Parts;
@@ -26,7 +26,7 @@ use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
 use crate::http::server::body;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
-use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
+use crate::ingest::{Deleted, IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Maximum number of statements in a request.
@@ -35,6 +35,11 @@ const STATEMENTS_MAX: usize = 100;
 const PARSED_BYTES: usize = 64;
 /// Default number of rows per chunk.
 const CHUNK_ROWS_DEFAULT: usize = 10_000;
+
+/// The time for which the removal of deleted readings is awaited. By then every other instance hides them, too.
+const HIDDEN_PATIENCE: Duration = Duration::from_secs(10);
+const STILL_REMOVING: &str =
+    "the readings are deleted; removing them from the store goes on, and deleted series may be listed until then";
 
 /// `GET` and `POST /query`. With POST, parameters may also be in a form body.
 pub async fn query(
@@ -72,7 +77,11 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     let guard = Guard::parse(parameters.get("guard"))?;
-    let is_dry = parameters.flag("dry_run")?.unwrap_or(false);
+    let mode = match (parameters.flag("dry_run")?, parameters.flag("wait")?) {
+        (Some(true), _) => ChangeMode::Preview,
+        (_, Some(true)) => ChangeMode::Wait,
+        _ => ChangeMode::Usual,
+    };
     let style = render_style(parameters, guard, &parts.headers);
     let budget = app.query.begin(&requester.caller, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
@@ -100,7 +109,7 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
         };
         let expired = app.query.expired_notices(statement, context);
         let mut message = None;
-        let series = match run_statement(app, requester, &parts.method, is_dry, statement, context).await {
+        let series = match run_statement(app, requester, &parts.method, mode, statement, context).await {
             Ok(outcome) => {
                 message = outcome.message;
                 Ok(outcome.answer)
@@ -193,6 +202,15 @@ fn parse_params(params: Option<&str>) -> ApiResult<Params> {
     object.into_iter().map(literal).collect()
 }
 
+/// What the request's parameters `dry_run` and `wait` make of statements that change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChangeMode {
+    Usual,
+    Preview,
+    /// Deletions are answered after the removal of their readings from the store.
+    Wait,
+}
+
 /// The outcome of a statement.
 struct StatementOutcome {
     /// `None` if the statement changed something.
@@ -205,7 +223,7 @@ async fn run_statement(
     app: &App,
     requester: &Requester,
     method: &Method,
-    is_dry: bool,
+    mode: ChangeMode,
     statement: &Statement,
     context: StatementContext<'_>,
 ) -> ApiResult<StatementOutcome> {
@@ -217,11 +235,11 @@ async fn run_statement(
     if *method != Method::POST {
         return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
     }
-    if is_dry {
+    if mode == ChangeMode::Preview {
         let answer = preview::dry_run(app, statement, context).await?;
         return Ok(StatementOutcome { answer: Some(answer), message: None });
     }
-    let changed = change(app, statement, context).await;
+    let changed = change(app, statement, context, mode == ChangeMode::Wait).await;
     log_change(app, requester, statement, context.database, &changed);
     Ok(StatementOutcome { answer: None, message: changed? })
 }
@@ -275,8 +293,14 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a statement that changes something. Returns a warning about parts without effect.
-async fn change(app: &App, statement: &Statement, context: StatementContext<'_>) -> ApiResult<Option<String>> {
+/// Runs a statement that changes something. Returns a warning about parts without effect. If it `waits`, a deletion ends
+/// when the store has none of its readings any more.
+async fn change(
+    app: &App,
+    statement: &Statement,
+    context: StatementContext<'_>,
+    waits: bool,
+) -> ApiResult<Option<String>> {
     let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
@@ -307,7 +331,7 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
             check_database_name(name)?;
             wait_for_deletion(app, app.ingest.drop_database(name, context.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, context).await,
+        other => delete(app, other, context, waits).await,
     }
 }
 
@@ -339,7 +363,12 @@ fn join_messages(first: Option<String>, second: Option<String>) -> Option<String
     (!both.is_empty()).then(|| both.join("; "))
 }
 
-async fn delete(app: &App, statement: &Statement, context: StatementContext<'_>) -> ApiResult<Option<String>> {
+async fn delete(
+    app: &App,
+    statement: &Statement,
+    context: StatementContext<'_>,
+    waits: bool,
+) -> ApiResult<Option<String>> {
     let targets = app.query.delete_targets(statement, context, &BTreeSet::new()).await?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
@@ -357,16 +386,20 @@ async fn delete(app: &App, statement: &Statement, context: StatementContext<'_>)
     }
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
+    let patience = if waits { timeout } else { HIDDEN_PATIENCE };
+    let mut message = None;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, timeout);
-        wait_for_deletion(app, deletion).await?;
+        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, timeout, patience);
+        if wait_for_deletion(app, deletion).await? == Deleted::Hidden {
+            message = Some(STILL_REMOVING.to_owned());
+        }
     }
-    Ok(None)
+    Ok(message)
 }
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, and up to `flush_away_timeout` while it is
 /// unavailable.
-async fn wait_for_deletion(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> ApiResult<()> {
+async fn wait_for_deletion<T>(app: &App, deletion: impl Future<Output = Result<T, IngestError>>) -> ApiResult<T> {
     let patience = app.flush_away_timeout();
     tokio::select! {
         deleted = deletion => Ok(deleted?),

@@ -59,6 +59,18 @@ fn sensors_per_record(sensors: &[Arc<Sensor>]) -> usize {
     sensors.iter().take_while(fits).count()
 }
 
+/// The progress of a deletion when its request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// The store has no deleted readings any more.
+    Removed,
+    /// No query returns the readings. Their removal from the store goes on.
+    Hidden,
+}
+
+/// The interval at which a request looks whether its readings are hidden.
+const HIDDEN_POLL: Duration = Duration::from_millis(100);
+
 const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 
 /// The time until which a request waits for its record, and the terms in which errors state it.
@@ -163,7 +175,8 @@ impl Submitter {
         statement: &str,
         range: Range<i64>,
         timeout: Duration,
-    ) -> Result<(), IngestError> {
+        patience: Duration,
+    ) -> Result<Deleted, IngestError> {
         let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
         let mut logged = Vec::new();
         let mut remaining = sensors;
@@ -175,11 +188,11 @@ impl Submitter {
             let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
-            self.check_room(1, deletion.statement_bytes())?;
+            self.check_room(database, 1, deletion.statement_bytes())?;
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             remaining = rest;
             if remaining.is_empty() {
-                return self.wait_for_all(logged, deadline).await;
+                return self.wait_until_deleted(database, logged, deadline, patience.min(timeout)).await;
             }
         }
     }
@@ -195,9 +208,9 @@ impl Submitter {
     ) -> Result<(), IngestError> {
         let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
-        self.check_room(1, deletion.statement_bytes())?;
+        self.check_room(database, 1, deletion.statement_bytes())?;
         let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
-        self.wait_for_all(vec![logged], deadline).await
+        self.wait_until_stored(logged, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await
     }
 
     /// Logs the mark of a deletion by value, which covers everything older than the mark. There is no deadline, because
@@ -268,11 +281,13 @@ impl Submitter {
         }
     }
 
-    /// Checks that the registry has room for `more` deletions, with `statement_bytes` bytes of statements in total.
-    pub fn check_room(&self, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
-        let limit = self.deletions;
-        let remembered = self.member.registry_view.deletion_count();
-        if remembered + more > limit {
+    /// Checks that the registry has room for `more` deletions, with `statement_bytes` bytes of statements in total. One
+    /// database may take half of the room.
+    pub fn check_room(&self, database: &str, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
+        let view = &self.member.registry_view;
+        let bounds =
+            [(view.deletion_count(), self.deletions), (view.deletion_count_of(database), self.deletions.div_ceil(2))];
+        if let Some((remembered, limit)) = bounds.into_iter().find(|(remembered, limit)| remembered + more > *limit) {
             return Err(IngestError::TooManyDeletions { more, remembered, limit });
         }
         let bytes = statement_bytes + self.member.registry_view.statement_bytes();
@@ -306,11 +321,37 @@ impl Submitter {
         Ok(LoggedRecord { sequence, stored })
     }
 
-    async fn wait_for_all(&self, records: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
-        for record in records {
-            self.wait_until_stored(record, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
+    /// Waits until the readings of a deletion are removed, or after `patience` until they are hidden from queries.
+    async fn wait_until_deleted(
+        &self,
+        database: &str,
+        records: Vec<LoggedRecord>,
+        deadline: AppendDeadline,
+        patience: Duration,
+    ) -> Result<Deleted, IngestError> {
+        let patient_until = Instant::now() + patience;
+        let late = || IngestError::DeletionTimeout(deadline.waited);
+        let Some(last) = records.last().map(|record| record.sequence) else { return Err(late()) };
+        for mut record in records {
+            loop {
+                let until = deadline.time.min(patient_until.max(Instant::now() + HIDDEN_POLL));
+                match tokio::time::timeout_at(until, &mut record.stored).await {
+                    Ok(Ok(outcome)) => {
+                        outcome?;
+                        break;
+                    }
+                    Ok(Err(_)) => return Err(late()),
+                    Err(_) => {}
+                }
+                let is_hidden =
+                    self.member.registry_view.is_remembered(last) && !self.dispatch.catalog.is_deleting(database);
+                if is_hidden || Instant::now() >= deadline.time {
+                    self.dispatch.positions.forget(record.sequence);
+                    return if is_hidden { Ok(Deleted::Hidden) } else { Err(late()) };
+                }
+            }
         }
-        Ok(())
+        Ok(Deleted::Removed)
     }
 
     /// Appends a record with a sequence above `lower_bound`, and waits until the record is durable or its append has

@@ -38,7 +38,7 @@ use crate::catalog::lookup::SensorLookup;
 use crate::clock::ClockDoubt;
 use crate::config::Settings;
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
-use crate::ingest::admission::submit::Submitter;
+use crate::ingest::admission::submit::{Deleted, Submitter};
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
@@ -158,12 +158,14 @@ impl Ingest {
             self.retention.check_deletion(database, range)?;
             count += 1;
             statement_bytes += bytes;
+            self.submitter.check_room(database, count, statement_bytes)?;
         }
-        self.submitter.check_room(count, statement_bytes)
+        Ok(())
     }
 
-    /// Deletes the readings of `sensors` in a range of nanoseconds, and the sensors that have none left. On return, the
-    /// store has no such readings any more. A concurrent write is ordered either before or after the deletion.
+    /// Deletes the readings of `sensors` in a range of nanoseconds, and the sensors that have none left. A concurrent
+    /// write is ordered either before or after the deletion. If the store still has readings after `patience`, returns
+    /// once they are hidden.
     ///
     /// `statement` lets other instances find the sensors that this one does not know.
     ///
@@ -177,9 +179,10 @@ impl Ingest {
         statement: &str,
         range: Range<i64>,
         timeout: Duration,
-    ) -> Result<(), IngestError> {
+        patience: Duration,
+    ) -> Result<Deleted, IngestError> {
         self.retention.check_deletion(database, &range)?;
-        self.submitter.delete(database, received, sensors, statement, range, timeout).await
+        self.submitter.delete(database, received, sensors, statement, range, timeout, patience).await
     }
 
     /// Deletes a database with its readings, sensors, settings and retention policies.

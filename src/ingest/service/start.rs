@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::Ingest;
 use crate::bucket::deletions::StatementCompiler;
 use crate::bucket::{HourVersions, KnownSettings};
-use crate::buffer::deleter::Deleter;
+use crate::buffer::deleter::{DatabaseTurns, Deleter};
 use crate::buffer::dispatch::backlog::Backlog;
 use crate::buffer::dispatch::backlog::scan::scan;
 use crate::buffer::dispatch::{self, Dispatch, Replay};
@@ -131,6 +131,7 @@ impl Ingest {
             compiler,
             opening: recovery.opening,
             turns: Arc::default(),
+            removals: DatabaseTurns::default(),
             unswept: parking_lot::Mutex::default(),
         });
         let member = Arc::new(Member {

@@ -8,7 +8,7 @@ use super::Sealing;
 use super::lot::{Lot, Work};
 use crate::bucket::store::{BucketId, WriteOutcome};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
-use crate::buffer::deleter::write_buckets;
+use crate::buffer::deleter::pages::write_buckets;
 use crate::catalog::deletion::ALWAYS;
 use crate::catalog::reads::read_sensors_each;
 use crate::clock::{first_rev, now_ns};

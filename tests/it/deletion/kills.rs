@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, TIMEOUT, kill_during_replay, send, times, write};
 
 /// Kill points, and whether the deletion is certainly in the WAL by then.
-const POINTS: [(&str, Certainty); 11] = [
+const POINTS: [(&str, Certainty); 12] = [
     ("before_append", Certainty::NotLogged),
     ("after_append", Certainty::Unknown),
     ("after_sync", Certainty::Logged),
@@ -14,6 +14,7 @@ const POINTS: [(&str, Certainty); 11] = [
     ("before_deletion", Certainty::Logged),
     ("during_deletion", Certainty::Logged),
     ("after_deletion", Certainty::Logged),
+    ("after_removal", Certainty::Logged),
     ("before_flush", Certainty::Unknown),
     ("before_sensors", Certainty::Unknown),
     ("before_truncate", Certainty::Unknown),

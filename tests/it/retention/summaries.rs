@@ -233,7 +233,7 @@ fn a_preview_counts_the_summaries_to_delete() {
             cut["error"].as_str().expect("an error").contains("begin and end the deletion at a whole hour"),
             "{cut}"
         );
-        let done = ask(&server, "db=w", &oldest);
+        let done = ask(&server, "db=w&wait=true", &oldest);
         assert_eq!(done, json!({"statement_id": 0}));
         assert_eq!(preview_deletion(&server, &oldest), json!(["w", 0, 0, 0]));
         assert_eq!(preview_deletion(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));

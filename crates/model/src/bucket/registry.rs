@@ -158,11 +158,6 @@ impl MemberRegistry {
         self.deletions.sort_by_key(|deletion| deletion.stamp);
     }
 
-    /// Removes a deletion that the store permanently refuses. Cells that it did not delete yet stay.
-    pub fn give_up(&mut self, deletion: &RememberedDeletion) {
-        self.deletions.retain(|known| !known.is_same(deletion));
-    }
-
     /// Removes the completed deletions whose stamp is at or below the floor.
     pub fn forget(&mut self, completed: &[RememberedDeletion]) {
         let is_completed = |deletion: &RememberedDeletion| completed.iter().any(|one| one.is_same(deletion));
@@ -264,7 +259,7 @@ mod tests {
         for remembered in [deletion(5, 10, true), other.clone(), deletion(9, 20, false)] {
             registry.remember(remembered);
         }
-        assert_eq!(registry.deletions.len(), 3, "an incomplete deletion may still be given up");
+        assert_eq!(registry.deletions.len(), 3, "an incomplete deletion may still fail");
         registry.remember(deletion(9, 20, true));
         assert_eq!(registry.deletions, [other.clone(), deletion(9, 20, true)]);
         // Neither covers the other: later with a narrower range, and earlier with a wider range.

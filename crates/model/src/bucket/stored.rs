@@ -173,10 +173,10 @@ pub struct SensorDocument {
 
 impl SensorDocument {
     /// Returns true if the document only remembers removed metadata, against older changes that another instance may
-    /// still store. Such a sensor does not exist for clients.
+    /// still store, or names a sensor whose readings are hidden. Such a sensor does not exist for clients.
     #[must_use]
     pub fn is_tombstone(&self) -> bool {
-        self.fields.is_empty() && !self.meta.is_empty() && self.meta.is_without_values()
+        self.fields.is_empty() && self.meta.is_without_values()
     }
 
     /// A new document without fields, readings and metadata.

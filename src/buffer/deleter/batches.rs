@@ -1,0 +1,44 @@
+//! The sensors of a deletion, a batch at a time.
+
+use crate::bucket::deletions::SensorTest;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{StorageError, Store};
+use crate::reading::Sensor;
+
+/// Sensors per batch. Rewriting jobs of the database wait for a batch, and a sweep pauses after each.
+const SENSORS: usize = 100;
+
+/// The sensors that are left of a deletion.
+pub enum SensorBatches<'a> {
+    /// Those that its record names.
+    Named(&'a [Sensor]),
+    /// Those with a document that the statement selects; all of them without a test.
+    Selected { test: Option<SensorTest>, after: Option<String> },
+}
+
+impl SensorBatches<'_> {
+    pub const ALL: Self = Self::Selected { test: None, after: None };
+
+    /// Takes the next batch; `None` if none is left. It may be empty.
+    ///
+    /// # Errors
+    /// If the store does not list its documents.
+    pub async fn next(&mut self, store: &dyn Store, database: &str) -> Result<Option<Vec<Sensor>>, StorageError> {
+        match self {
+            Self::Named(left) => {
+                let (batch, rest) = left.split_at(left.len().min(SENSORS));
+                *left = rest;
+                Ok((!batch.is_empty()).then(|| batch.to_vec()))
+            }
+            Self::Selected { test, after } => {
+                let filter = SensorFilter { after: after.take(), outliers: false, limit: SENSORS };
+                let documents = store.list_sensors(database, &filter).await?;
+                let Some(last) = documents.last() else { return Ok(None) };
+                *after = Some(last.sensor.key.to_string());
+                let sensors = documents.iter().map(|document| &*document.sensor);
+                let is_selected = |sensor: &&Sensor| test.as_ref().is_none_or(|test| test(sensor));
+                Ok(Some(sensors.filter(is_selected).cloned().collect()))
+            }
+        }
+    }
+}
