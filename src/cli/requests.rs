@@ -11,6 +11,10 @@ const DB: Flag = Flag { name: "db", help: "The database [default: default]", var
 const CONTAINS: Flag =
     Flag { name: "contains", help: "Only sensors with this text in a name or a value", variable: None };
 
+const FROM: Flag = Flag { name: "from", help: "The first time, such as 2026-01-15 or -24h", variable: None };
+const TO: Flag = Flag { name: "to", help: "The end of the times", variable: None };
+const LIMIT: Flag = Flag { name: "limit", help: "Maximum number of documents per collection", variable: None };
+
 const RP: Flag = Flag { name: "rp", help: "The retention policy", variable: None };
 const PRECISION: Flag =
     Flag { name: "precision", help: "The unit of the timestamps: ns, us, ms, s, m, h or auto", variable: None };
@@ -44,6 +48,15 @@ const ROWS: &[Row] = &[
         flags: &[DB, CONTAINS],
         rows: "/sensors",
         columns: &[("sensor", "/sensor"), ("last seen", "/last_seen"), ("metadata", "/meta")],
+        ..Row::PLAIN
+    },
+    Row {
+        words: &["show"],
+        help: "Show what the store has of a sensor: its document, pages and days. `--output json` prints them whole",
+        path: "/api/v1/documents?sensor={SENSOR}",
+        flags: &[DB, FROM, TO, LIMIT],
+        rows: "/documents",
+        columns: &[("collection", "/collection"), ("id", "/document/_id"), ("document", "/document")],
         ..Row::PLAIN
     },
     Row {

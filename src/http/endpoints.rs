@@ -11,7 +11,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, tokens};
-use super::api::{explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
+use super::api::{documents, explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
 use super::errors::Dialect;
 use super::influx::query;
 use super::server::auth::RequiredAccess;
@@ -151,6 +151,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/sensors", Token, "list sensors with their fields, latest reading and outlier flag",
         "db contains-sensors outlier silent recent limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED],
         route sensors::sensors;
+    GET "/api/v1/documents", Token, "get the stored documents of a sensor, for administrators of the database",
+        "db sensor from to precision limit", &[], &[&[(200, "Documents.", &[json("Documents")])], ASKED],
+        route documents::documents;
     GET "/api/v1/sensors/{key}/meta", Token, "get the metadata of a sensor", "db", &[],
         &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], route meta::show;
     PUT "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", "db", &[json("Meta")],

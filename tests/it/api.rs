@@ -5,6 +5,7 @@ mod bodies;
 mod caching;
 mod compression;
 mod databases;
+mod documents;
 mod explain;
 mod formats;
 mod good_faith;

@@ -26,6 +26,7 @@ mod error;
 mod extras;
 mod pages;
 mod sensors;
+mod shown;
 pub mod walks;
 
 pub use coordination::{Coordination, StoreSpace};
@@ -35,6 +36,7 @@ pub use error::{Result, StorageError, Unusable};
 pub use extras::{GroupUpdateStep, MongoExtras, StaleCopyStep};
 pub use pages::{Extent, Order, PageStore, PageWrite, ScanResult, WriteOutcome};
 pub use sensors::{SensorFilter, SensorStore};
+pub use shown::{ShowStore, ShownDocument};
 pub use walks::WalkStore;
 
 pub use hourglass_model::bucket::stored::*;
@@ -42,7 +44,7 @@ pub use hourglass_model::bucket::stored::*;
 /// The operations that both stores support. Reads return the stored documents; queries use the merged view instead, which
 /// applies pending deletions.
 pub trait Store:
-    PageStore + DayStore + SensorStore + DatabaseStore + Coordination + WalkStore + std::fmt::Debug
+    PageStore + DayStore + SensorStore + DatabaseStore + Coordination + WalkStore + ShowStore + std::fmt::Debug
 {
     /// Returns the features of the MongoDB store, or `None` for another store.
     fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>>;

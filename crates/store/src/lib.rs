@@ -28,6 +28,7 @@ pub mod months;
 pub mod names;
 pub mod rest;
 pub mod sealed;
+mod shown;
 
 use std::io;
 use std::path::Path;

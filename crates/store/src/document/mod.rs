@@ -40,6 +40,7 @@ mod decode;
 mod elements;
 mod encode;
 mod groups;
+mod json;
 mod meta;
 mod month;
 mod raw;
@@ -58,6 +59,7 @@ pub use encode::{
     DAY_VERSION, SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update,
 };
 pub use groups::{GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix};
+pub use json::relaxed_json;
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};

@@ -12,6 +12,7 @@ mod page_form;
 mod pages;
 mod remove;
 mod sensors;
+mod shown;
 mod store;
 mod tables;
 mod walk;

@@ -1,20 +1,23 @@
 //! Walks through all documents of a database in steps, each from one snapshot. The order is by `_id`, which even a damaged
-//! document has.
+//! document has. Also reads the documents of one sensor, for people.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use async_trait::async_trait;
 use bson::{RawDocumentBuf, doc};
 use mongodb::Collection;
 
-use super::MongoStore;
 use super::outcome::classify;
 use super::reads::{Query, SnapshotReads};
 use super::setup::Collections;
+use super::{MongoStore, date};
 use crate::bucket::Result;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, WalkStep};
-use crate::bucket::store::{DatabaseStore, Extent, WalkStore};
+use crate::bucket::store::{DatabaseStore, Extent, ShowStore, ShownDocument, WalkStore};
 use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
+use crate::reading::{Hour, Sensor};
+use crate::shown::{BUCKETS, DAYS, OVERFLOW, SENSORS, shown};
 
 /// Size in bytes of the documents after which a step ends.
 const STEP_BYTES: usize = 8 << 20;
@@ -78,6 +81,34 @@ impl WalkStore for MongoStore {
             Ok(pages)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl ShowStore for MongoStore {
+    async fn show(
+        &self,
+        database: &str,
+        sensor: &Sensor,
+        hours: Range<Hour>,
+        max: usize,
+    ) -> Result<Vec<ShownDocument>> {
+        let Collections { sensors, buckets, overflow, days, .. } = Collections::new(&self.mongo, database);
+        let parts = doc! { "sensor": &*sensor.key, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
+        let mut found = Vec::new();
+        for (name, collection, filter) in [
+            (SENSORS, sensors, doc! { "_id": &*sensor.key }),
+            (BUCKETS, buckets, parts.clone()),
+            (OVERFLOW, overflow, parts.clone()),
+            (DAYS, days, parts),
+        ] {
+            let extent = Extent { pages: max, bytes: STEP_BYTES, hour_bytes: usize::MAX };
+            let query = Query::new(filter).sort(doc! { "start": 1, "_id": 1 }).limit(extent);
+            for document in &self.find(&collection, query).await? {
+                found.push(shown(name, document)?);
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -1,0 +1,75 @@
+//! Documents of a sensor as MongoDB would have them, for people.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bson::{Document, RawDocumentBuf};
+
+use super::EmbeddedStore;
+use crate::bucket::store::{
+    BucketId, DayStore, Extent, Order, PageStore, Projection, SensorStore, ShowStore, ShownDocument,
+};
+use crate::bucket::{Bucket, DayId, DayWrite, Result, SealForm, StorageError};
+use crate::document::{day_document, page_document, sensor_document};
+use crate::reading::{Day, Hour, Sensor};
+use crate::shown::{BUCKETS, DAYS, OVERFLOW, SENSORS, shown};
+
+#[async_trait]
+impl ShowStore for EmbeddedStore {
+    async fn show(
+        &self,
+        database: &str,
+        sensor: &Sensor,
+        hours: Range<Hour>,
+        max: usize,
+    ) -> Result<Vec<ShownDocument>> {
+        let mut found = Vec::new();
+        for document in self.read_sensors(database, &[&sensor.key]).await? {
+            found.push(render(SENSORS, &sensor_document(&document), document.rev)?);
+        }
+        let places = Projection::without_fields();
+        let scanned =
+            self.scan(database, &sensor.key, hours.clone(), Order::Ascending, &places, Extent::pages(max)).await?;
+        let mut hours_found: Vec<Hour> = scanned.pages.iter().map(|page| page.hour).collect();
+        hours_found.dedup();
+        let sensor = Arc::new(sensor.clone());
+        let mut overflow = Vec::new();
+        for hour in hours_found {
+            let id = BucketId { sensor: sensor.clone(), hour };
+            let pages = self.read_buckets(database, std::slice::from_ref(&id), usize::MAX).await?;
+            for pages in pages {
+                let revs: Vec<u64> = pages.iter().map(|page| page.rev).collect();
+                for (page, rev) in Bucket::from_stored(pages).pages().iter().zip(revs) {
+                    let target = if page.number == 0 { &mut found } else { &mut overflow };
+                    let name = if page.number == 0 { BUCKETS } else { OVERFLOW };
+                    target.push(render(name, &page_document(&id, page), rev)?);
+                }
+            }
+        }
+        overflow.truncate(max);
+        found.append(&mut overflow);
+        let parts = self.list_day_parts(database, &[&sensor.key], Day::range_from_hours(&hours)).await?;
+        let ids = parts.into_iter().take(max);
+        let ids: Vec<DayId> = ids.map(|(_, day, part)| DayId { sensor: sensor.clone(), day, part }).collect();
+        for id in &ids {
+            for day in self.read_days(database, std::slice::from_ref(id)).await?.into_iter().flatten() {
+                let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
+                found.push(render(DAYS, &day_document(&write, SealForm::Packed), day.rev)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Renders an encoded document. Encoders write the next rev, so the stored one replaces it.
+fn render(collection: &'static str, encoded: &[u8], rev: u64) -> Result<ShownDocument> {
+    let with_rev = || -> bson::error::Result<RawDocumentBuf> {
+        let mut document = Document::from_reader(encoded)?;
+        document.insert("rev", i64::try_from(rev).unwrap_or(i64::MAX));
+        RawDocumentBuf::try_from(&document)
+    };
+    let raw = with_rev()
+        .map_err(|error| StorageError::Unreadable { id: collection.to_owned(), detail: error.to_string() })?;
+    shown(collection, &raw)
+}

@@ -1,0 +1,86 @@
+//! `/api/v1/documents`: the stored documents of a sensor, the same on both stores.
+
+use crate::support::prelude::*;
+
+const CONFIG: &str = "[page]\nmax_readings = 4\n[sensors]\nwrite_interval = \"200ms\"\n[seal]\n";
+const SENSOR: &str = "climate,sensor=temp-01,site=lab";
+
+/// Writes an hour with an overflow page, long over, and the first readings of this hour.
+fn fill(server: &Server) {
+    let lines: String = (0..6).map(|n| format!("{SENSOR} temp={n}.5,ok=true {}\n", START + n * MINUTE)).collect();
+    post(&server.url("/write?db=plant"), lines, &[]).expect(204);
+    flush(server);
+}
+
+fn documents(server: &Server, more: &str) -> Vec<Value> {
+    let path = format!("/api/v1/documents?db=plant&sensor={}{more}", encode(SENSOR));
+    server.fetch(&path)["documents"].as_array().expect("documents").clone()
+}
+
+/// Without what differs between two services: revs, stamps, and the time at which the outlier was seen.
+fn without_stamps(mut documents: Vec<Value>) -> Vec<Value> {
+    for shown in &mut documents {
+        let document = shown["document"].as_object_mut().expect("a document");
+        for name in ["rev", "newest", "oldest", "order", "floor", "outlier"] {
+            document.remove(name);
+        }
+    }
+    documents
+}
+
+#[test]
+fn both_stores_show_the_same_documents() {
+    let servers = [
+        Launch::embedded().config(format!("{CONFIG}form = \"off\"\n")).start(),
+        Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{CONFIG}form = \"off\"\n")).start(),
+    ];
+    let mut shown = Vec::new();
+    for server in &servers {
+        fill(server);
+        let found = eventually("the sensor's document is written", || {
+            Some(documents(server, "")).filter(|found| found.iter().any(|one| one["collection"] == "sensors"))
+        });
+        let names: Vec<&str> = found.iter().filter_map(|one| one["collection"].as_str()).collect();
+        assert_eq!(names, ["sensors", "buckets", "overflow"]);
+        let page = &found[1]["document"];
+        assert_eq!(page["_id"], format!("2026-01-15T14 {SENSOR} 0"));
+        assert_eq!(page["start"], json!({ "$date": "2026-01-15T14:00:00Z" }));
+        assert_eq!(page["readings"][1], json!({ "ts": { "$date": "2026-01-15T14:01:00Z" }, "temp": 1.5, "ok": true }));
+        assert_eq!((&page["page"], &found[2]["document"]["page"]), (&json!(0), &json!(1)));
+        assert_eq!(documents(server, "&from=2026-01-15T15:00:00Z").len(), 1, "only the sensor's own");
+        assert_eq!(documents(server, "&to=2026-01-15T15:00:00Z&limit=1").len(), 3);
+        shown.push(without_stamps(found));
+    }
+    assert_eq!(shown[0], shown[1]);
+}
+
+#[test]
+fn packed_days_are_decoded() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).config(format!("{CONFIG}after = \"0s\"\n")).start();
+        let line = |n: i64| format!("{SENSOR} temp={}.5 {}\n", n % 7, START + n * SECOND);
+        post(&server.url("/write?db=plant"), (0..3600).map(line).collect::<String>(), &[]).expect(204);
+        flush(&server);
+        let days = eventually("the day is sealed", || {
+            post(&server.url("/api/v1/jobs/seal/run"), "", &[]);
+            let found = documents(&server, "");
+            let days: Vec<Value> = found.into_iter().filter(|one| one["collection"] == "days").collect();
+            days.first().is_some_and(|day| day["document"]["kind"] == "packed").then_some(days)
+        });
+        assert_eq!(days.len(), 1);
+        assert_eq!(days[0]["decoded_of"], 3600);
+        assert_eq!(days[0]["decoded"][8], json!({ "ts": "2026-01-15T14:00:08Z", "temp": 1.5 }));
+        assert!(days[0]["document"]["sealed"]["$binary"]["base64"].is_string(), "{}", days[0]["document"]);
+    }
+}
+
+/// The documents may have deleted readings, so only administrators of the database see them.
+#[test]
+fn only_administrators_see_documents() {
+    let server = Launch::embedded().start();
+    fill(&server);
+    let path = format!("/api/v1/documents?db=plant&sensor={}", encode(SENSOR));
+    get(&server.url(&path)).expect(200);
+    let bad = get(&server.url("/api/v1/documents?db=plant&measurement=climate")).expect(400);
+    assert!(bad.text().contains("unknown parameter"), "{}", bad.text());
+}
