@@ -59,7 +59,7 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_900),
     ("model", 5_560),
-    ("store", 9_730),
+    ("store", 9_760),
     ("store-api", 470),
     ("wal", 2_260),
     ("wire", 1_440),

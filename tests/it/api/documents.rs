@@ -84,3 +84,34 @@ fn only_administrators_see_documents() {
     let bad = get(&server.url("/api/v1/documents?db=plant&measurement=climate")).expect(400);
     assert!(bad.text().contains("unknown parameter"), "{}", bad.text());
 }
+
+/// The view for people: a reading is found once, whether it is in an hour page, an overflow page or a plain day.
+#[test]
+fn single_readings_are_found_in_a_view() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(format!("{CONFIG}after = \"0s\"\n")).start();
+    server.set("plant", "{\"seal_form\":\"off\"}").expect(200);
+    fill(&server);
+    let view = "plant.recent_readings";
+    let times = || {
+        let found = find(&uri, view, doc! { "sensor": SENSOR, "reading.ok": true });
+        let mut times: Vec<i64> =
+            found.iter().map(|one| one.get_datetime("ts").expect("a time").timestamp_millis() / 1000).collect();
+        times.sort_unstable();
+        times
+    };
+    let written: Vec<i64> = (0..6).map(|n| (START + n * MINUTE) / SECOND).collect();
+    assert_eq!(times(), written);
+    server.set("plant", "{\"seal_form\":\"packed\"}").expect(200);
+    wait_until("the day is sealed", || {
+        run_job(&server, "seal");
+        find(&uri, "plant.buckets", doc! {}).is_empty()
+    });
+    assert_eq!(times(), written);
+    let plan =
+        run_command(&uri, None, doc! { "explain": { "find": view, "filter": { "sensor": SENSOR } } }).to_string();
+    assert!(!plan.contains("COLLSCAN") && plan.matches("IXSCAN").count() >= 3, "{plan}");
+    execute(&server, "plant", "DROP DATABASE plant");
+    let left = run_command(&uri, None, doc! { "listCollections": 1, "filter": { "name": view } });
+    assert!(left.get_document("cursor").expect("a list").get_array("firstBatch").expect("a list").is_empty(), "{left}");
+}

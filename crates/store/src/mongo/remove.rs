@@ -8,7 +8,7 @@ use mongodb::error::Error;
 
 use super::indexes::is_no_collection;
 use super::outcome::{has_code, update_outcomes, write_errors};
-use super::setup::Collections;
+use super::setup::{self, Collections};
 use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
@@ -70,9 +70,11 @@ pub fn is_newer(latest: u64) -> Document {
 /// Drops a database's collections.
 pub async fn drop_database(mongo: &Database, database: &str, time_max: Duration) -> Result<(), Error> {
     let Collections { buckets, overflow, days, months, sensors, groups } = Collections::new(mongo, database);
-    for collection in [&buckets, &overflow, &days, &months, &sensors, &groups] {
+    let view = setup::view_name(database);
+    let collections = [&buckets, &overflow, &days, &months, &sensors, &groups].map(|collection| collection.name());
+    for name in collections.into_iter().chain([&*view]) {
         let command = doc! {
-            "drop": collection.name(),
+            "drop": name,
             "maxTimeMS": i64::try_from(time_max.as_millis()).unwrap_or(i64::MAX),
             "writeConcern": { "w": "majority", "j": true },
         };

@@ -66,11 +66,44 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         create_collection(mongo, collections.days.name(), day_schema()).await?;
         create_collection(mongo, collections.months.name(), schema("sensor start end rev totals")).await?;
         create_collection(mongo, collections.sensors.name(), schema("rev measurement tags fields recent")).await?;
+        create_view(mongo, database).await;
     }
     for (collection, index) in required_indexes(&collections) {
         indexes::create(collection, &index).await?;
     }
     list(mongo, database).await
+}
+
+/// The view of a database's single readings.
+pub fn view_name(database: &str) -> String {
+    format!("{}.recent_readings", collection_prefix(database))
+}
+
+/// Creates the view of single readings if it is missing. It is for people: nothing here reads it, so a failure is only
+/// logged. A condition on `sensor` or `start` uses the index of each collection.
+async fn create_view(mongo: &Database, database: &str) {
+    let Collections { buckets, overflow, days, .. } = Collections::new(mongo, database);
+    let plain_days = doc! { "coll": days.name(), "pipeline": [{ "$match": { "kind": "plain" } }] };
+    let pipeline = [
+        doc! { "$unionWith": { "coll": overflow.name() } },
+        doc! { "$unionWith": plain_days },
+        doc! { "$unwind": "$readings" },
+        doc! { "$project": {
+            "_id": 0, "sensor": 1, "measurement": 1, "tags": 1, "start": 1, "ts": "$readings.ts", "reading": "$readings",
+        } },
+    ];
+    let command = doc! {
+        "create": view_name(database),
+        "viewOn": buckets.name(),
+        "pipeline": pipeline.to_vec(),
+        "writeConcern": { "w": "majority" },
+    };
+    if let Err(error) = mongo.run_command(command).await
+        && !has_code(&error, &[NAMESPACE_EXISTS])
+    {
+        let detail = messages::driver_error(&error);
+        tracing::warn!(%database, error = detail, "the view recent_readings cannot be created");
+    }
 }
 
 /// Creates the collection of group documents if it is missing. Only databases with groups have one.

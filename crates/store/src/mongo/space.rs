@@ -25,7 +25,9 @@ impl MongoStore {
         let mongo = self.mongo.clone();
         let measure = async move {
             let mut found = Vec::new();
-            let mut names = mongo.list_collection_names().await.map_err(|error| classify(&error))?;
+            // Views take no space.
+            let collections = mongo.list_collection_names().filter(doc! { "type": "collection" });
+            let mut names = collections.await.map_err(|error| classify(&error))?;
             names.sort_unstable();
             for name in names.into_iter().filter(|name| !name.starts_with("system.")) {
                 let stages = [doc! { "$collStats": { "storageStats": {} } }];
