@@ -9,11 +9,12 @@ mod documents;
 pub mod pages;
 mod patience;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::SemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinSet};
 
@@ -26,13 +27,15 @@ use super::shard::pending::{DroppedData, PendingDeletion};
 use crate::bucket::deletions::{RememberedDeletion, StatementCompiler};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::{StorageError, Store};
-use crate::catalog::deletion::Scope;
+use crate::catalog::deletion::{Deletion, Scope};
 use crate::faults;
 use crate::members::retention::{EXPIRY, unlist_dropped};
 use crate::reading::{Sensor, Stamp};
 
 /// Maximum number of failed sensors that are remembered for the next sweep.
 const UNSWEPT_MAX: usize = 1000;
+/// The time for which a record of a deletion waits for the next one. They are logged one after the other.
+const PART_TIME_MAX: Duration = Duration::from_secs(600);
 /// The number of attempts to rewrite a batch against concurrent writers.
 const CONFLICTS_MAX: usize = 30;
 
@@ -52,11 +55,34 @@ pub struct Deleter {
     pub unswept: Mutex<HashMap<Stamp, Vec<Sensor>>>,
 }
 
-/// The end of the part of a deletion that holds the database's flushes.
+/// A deletion that no longer holds the database's flushes.
 struct Processed {
-    database: String,
+    deletion: Arc<PendingDeletion>,
+    parts: Vec<Arc<PendingDeletion>>,
     /// True if hidden readings are left to be removed.
     is_left: bool,
+}
+
+/// Processed records of deletions that take several, until the last one comes, which has the statement.
+#[derive(Default)]
+struct DeletionParts(Vec<(Instant, Arc<PendingDeletion>)>);
+
+impl DeletionParts {
+    /// Takes the earlier records of a deletion.
+    fn take(&mut self, last: &PendingDeletion) -> Vec<Arc<PendingDeletion>> {
+        let is_of_it = |(_, part): &mut (Instant, Arc<PendingDeletion>)| {
+            let Deletion { received, database, .. } = &part.deletion;
+            !last.is_part()
+                && (*received, database, part.deletion.range())
+                    == (last.deletion.received, &last.deletion.database, last.deletion.range())
+        };
+        self.0.extract_if(.., is_of_it).map(|(_, part)| part).collect()
+    }
+
+    /// Takes the parts whose last record was not logged, so that the client got an error.
+    fn take_abandoned(&mut self) -> Vec<Arc<PendingDeletion>> {
+        self.0.extract_if(.., |(since, _)| since.elapsed() >= PART_TIME_MAX).map(|(_, part)| part).collect()
+    }
 }
 
 /// The sensors that a sweep could not visit, with the first error.
@@ -93,9 +119,9 @@ impl Deleter {
         let mut waiting: HashMap<String, VecDeque<Arc<PendingDeletion>>> = HashMap::new();
         let mut under_way: JoinSet<Processed> = JoinSet::new();
         let mut removals: JoinSet<()> = JoinSet::new();
-        // The databases whose last record is a part of a deletion that takes several.
-        let mut split: HashSet<String> = HashSet::new();
+        let mut parts = DeletionParts::default();
         loop {
+            parts.take_abandoned().iter().for_each(|part| self.end(part));
             let database = tokio::select! {
                 pending = inbox.recv() => {
                     let Some(pending) = pending else { return };
@@ -111,53 +137,58 @@ impl Deleter {
                     unwrap_task(ended);
                     continue;
                 }
+                () = tokio::time::sleep(PART_TIME_MAX), if !parts.0.is_empty() => continue,
                 Some(ended) = under_way.join_next() => {
-                    let Some(Processed { database, is_left }) = unwrap_task(ended) else { return };
-                    let Some(pending) = waiting.get_mut(&database).and_then(VecDeque::pop_front) else { continue };
-                    let is_split = split.remove(&database);
-                    if matches!(pending.deletion.scope, Scope::Readings { statement: None, .. }) {
-                        split.insert(database.clone());
-                    }
-                    if is_left {
-                        removals.spawn(self.clone().remove_hidden(pending, is_split));
+                    let Some(Processed { deletion, parts: with_it, is_left }) = unwrap_task(ended) else { return };
+                    let database = deletion.deletion.database.clone();
+                    waiting.get_mut(&database).and_then(VecDeque::pop_front);
+                    if deletion.is_part() {
+                        parts.0.push((Instant::now(), deletion));
+                    } else if is_left {
+                        removals.spawn(self.clone().remove_hidden(deletion, with_it));
                     }
                     database
                 }
             };
             if let Some(next) = waiting.get(&database).and_then(VecDeque::front) {
-                under_way.spawn(self.clone().process(next.clone(), split.contains(&database)));
+                under_way.spawn(self.clone().process(next.clone(), parts.take(next)));
             } else {
                 waiting.remove(&database);
             }
         }
     }
 
-    /// Carries out one deletion after all shards have done their part. Of a range of times, this only hides the readings:
-    /// the database's flushes go on while they are removed from the store.
-    async fn process(self: Arc<Self>, pending: Arc<PendingDeletion>, is_split: bool) -> Processed {
-        self.forget_deleted(&pending).await;
+    /// Carries out one deletion after all shards have done their part, with the earlier records of its statement. Of a
+    /// range of times, this only hides the readings: the database's flushes go on while they are removed from the store.
+    async fn process(self: Arc<Self>, deletion: Arc<PendingDeletion>, parts: Vec<Arc<PendingDeletion>>) -> Processed {
+        self.forget_deleted(&deletion).await;
         let shards = u32::try_from(self.dispatch.shards()).unwrap_or(u32::MAX);
-        let database = pending.deletion.database.clone();
-        let Ok(_all) = pending.arrived.acquire_many(shards).await else {
-            return Processed { database, is_left: false };
-        };
-        self.free_taken(&pending).await;
+        if deletion.arrived.acquire_many(shards).await.map(SemaphorePermit::forget).is_err() {
+            return Processed { deletion, parts, is_left: false };
+        }
+        self.free_taken(&deletion).await;
         faults::point("before_deletion");
-        let is_left = self.carry_out(&pending, is_split).await;
+        let is_left = self.carry_out(&deletion, &parts).await;
+        if !deletion.is_part() {
+            parts.iter().chain([&deletion]).for_each(|ended| self.end(ended));
+            faults::point("after_deletion");
+        }
+        self.dispatch.resume(&deletion.deletion.database);
+        Processed { deletion, parts, is_left }
+    }
+
+    fn end(&self, pending: &PendingDeletion) {
         self.dispatch.catalog.end_deletion(&pending.deletion);
-        faults::point("after_deletion");
-        self.dispatch.resume(&database);
-        Processed { database, is_left }
     }
 
     /// Removes hidden readings from the store, a batch of sensors at a time. After an error that a retry does not mend,
     /// the job `sweep` goes on.
-    async fn remove_hidden(self: Arc<Self>, pending: Arc<PendingDeletion>, is_split: bool) {
+    async fn remove_hidden(self: Arc<Self>, pending: Arc<PendingDeletion>, parts: Vec<Arc<PendingDeletion>>) {
         let database = &*pending.deletion.database;
         let removals = self.removals.of(database);
         let _one_at_a_time = removals.lock().await;
         let mut patience = Patience::new(Instant::now());
-        while let Err(error) = self.remove_readings(&pending, is_split).await {
+        while let Err(error) = self.remove_readings(&pending, &parts).await {
             self.note_failure(database, &error);
             let wait = patience.wait_after(&error, Instant::now()).filter(|_| !error.is_document_error());
             let Some(wait) = wait else {
@@ -175,27 +206,18 @@ impl Deleter {
         faults::point("after_removal");
     }
 
-    async fn remove_readings(&self, pending: &PendingDeletion, is_split: bool) -> Result<(), StorageError> {
+    async fn remove_readings(
+        &self,
+        pending: &PendingDeletion,
+        parts: &[Arc<PendingDeletion>],
+    ) -> Result<(), StorageError> {
         let gone = pending.cells();
-        let mut batches = self.batches(pending, is_split);
+        let mut batches = named_sensors(pending, parts);
         let mut failed = FailedSensors::default();
         while let Some(sensors) = batches.next(&**self.context.store.raw(), gone.database).await? {
             self.sweep_batch(&gone, &sensors, &mut failed).await?;
         }
         failed.error.map_or(Ok(()), Err)
-    }
-
-    /// Returns the sensors of a deletion. If it `is_split`, earlier records have the others.
-    fn batches<'p>(&self, pending: &'p PendingDeletion, is_split: bool) -> SensorBatches<'p> {
-        match &pending.deletion.scope {
-            Scope::Readings { statement: Some(statement), .. } if is_split => {
-                // If the statement cannot be parsed, nothing is hidden.
-                (self.compiler)(statement)
-                    .map_or(SensorBatches::Named(&[]), |test| SensorBatches::Selected { test: Some(test), after: None })
-            }
-            Scope::Readings { sensors, .. } => SensorBatches::Named(sensors),
-            Scope::Database | Scope::Mark | Scope::Cells { .. } => SensorBatches::Named(&[]),
-        }
     }
 
     /// Removes the deleted sensors from the catalog.
@@ -225,11 +247,11 @@ impl Deleter {
 
     /// Carries out a deletion, and retries while the store is away, but not if an available store keeps refusing, because
     /// everything behind the deletion waits. Returns true if readings are hidden and are left to be removed.
-    async fn carry_out(&self, pending: &PendingDeletion, is_split: bool) -> bool {
+    async fn carry_out(&self, pending: &PendingDeletion, parts: &[Arc<PendingDeletion>]) -> bool {
         let mut patience = Patience::new(Instant::now());
         let database = &pending.deletion.database;
         loop {
-            let attempted = self.delete(pending, is_split).await;
+            let attempted = self.delete(pending, parts).await;
             // For any outcome, because a part may be deleted.
             self.context.changes.note_everything();
             let error = match attempted {
@@ -253,7 +275,7 @@ impl Deleter {
     }
 
     /// Returns true if readings are hidden and are left to be removed.
-    async fn delete(&self, pending: &PendingDeletion, is_split: bool) -> Result<bool, StorageError> {
+    async fn delete(&self, pending: &PendingDeletion, parts: &[Arc<PendingDeletion>]) -> Result<bool, StorageError> {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
@@ -280,7 +302,7 @@ impl Deleter {
             if deletion.is_none() {
                 return Ok(false);
             }
-            self.hide_in_documents(&pending.cells(), self.batches(pending, is_split)).await?;
+            self.hide_in_documents(&pending.cells(), named_sensors(pending, parts)).await?;
             return Ok(true);
         }
         // Exclude sweeps, which could see pages that are about to be removed, and restore their sensor's document.
@@ -362,7 +384,7 @@ impl Deleter {
         let mut failed = FailedSensors::default();
         let unswept = self.unswept.lock().remove(&deletion.stamp);
         let mut batches = match &unswept {
-            Some(sensors) => SensorBatches::Named(sensors),
+            Some(sensors) => SensorBatches::of(sensors.iter()),
             None => SensorBatches::Selected { test, after: None },
         };
         let store = &**self.context.store.raw();
@@ -441,6 +463,15 @@ fn report_refusal(pending: &PendingDeletion, error: &StorageError) {
         "the store refuses a deletion: hidden readings stay hidden, and the job sweep tries again; others stay visible"
     );
     pending.pending_ack.refuse(error);
+}
+
+/// Returns the sensors that the records of a deletion name.
+fn named_sensors<'p>(pending: &'p PendingDeletion, parts: &'p [Arc<PendingDeletion>]) -> SensorBatches<'p> {
+    let records = parts.iter().map(|part| &**part).chain([pending]);
+    SensorBatches::of(records.flat_map(|record| match &record.deletion.scope {
+        Scope::Readings { sensors, .. } => &**sensors,
+        Scope::Database | Scope::Mark | Scope::Cells { .. } => &[],
+    }))
 }
 
 /// Returns the result of a task; `None` if it was aborted.

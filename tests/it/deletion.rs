@@ -130,6 +130,44 @@ fn a_deletion_that_the_store_refuses_hides_the_readings() {
     assert_eq!((times(&server, "m,t=a"), list_sensors(&server)), (vec![], vec!["m,t=b".to_owned()]));
 }
 
+/// A deletion of many sensors takes several records. Regression: only those of the last one were removed at once.
+#[test]
+fn a_deletion_of_many_sensors_removes_all_of_them() {
+    for store in stores() {
+        let server = Launch::with_store(store).config(CONFIG).start();
+        let tag = "a".repeat(60);
+        let lines: String = (0..1000).map(|n| format!("m,t={tag}{n} v={n} {START}\n")).collect();
+        write(&server, &(lines + &format!("m,t=b v=1 {START}")));
+        flush(&server);
+        let statement = encode(&format!("DROP SERIES FROM m WHERE t =~ /^{tag}/"));
+        let path = format!("/query?db={DATABASE}&wait=true&q={statement}");
+        assert_eq!(post(&server.url(&path), "", &[]).expect(200).text().trim(), r#"{"results":[{"statement_id":0}]}"#);
+        assert_eq!(list_sensors(&server), ["m,t=b"]);
+        for n in [0, 500, 999] {
+            let left = server.fetch(&format!("/api/v1/documents?db={DATABASE}&sensor=m,t={tag}{n}"));
+            assert_eq!(left["documents"], serde_json::json!([]), "{n}");
+        }
+    }
+}
+
+/// Regression: the document of a sensor that keeps metadata lost its fields with its readings, so that new readings were
+/// not selected for a minute.
+#[test]
+fn readings_after_a_deletion_that_leaves_metadata_are_selected() {
+    for store in stores() {
+        let server = Launch::with_store(store).config("").start();
+        write(&server, &format!("m,t=a v=1 {START}"));
+        let meta = "{\"sensor\":\"m,t=a\",\"meta\":{\"site\":\"lab\"}}";
+        post(&server.url(&format!("/api/v1/meta?db={DATABASE}")), meta, &[]).expect(200);
+        flush(&server);
+        run(&server, &format!("DELETE FROM m WHERE time < {}", START + SECOND));
+        let url = server.url(&format!("/write?db={DATABASE}&ack=store"));
+        post(&url, format!("m,t=a v=2 {}", START + 2 * SECOND), &[]).expect(204);
+        let seen = server.fetch(&format!("/query?db={DATABASE}&epoch=s&q={}", encode("SELECT v FROM m")));
+        assert_eq!(seen["results"][0]["series"][0]["values"], serde_json::json!([[START / SECOND + 2, 2]]), "{seen}");
+    }
+}
+
 /// Regression: writes to a dropped measurement were validated by the old documents.
 #[test]
 fn a_measurement_can_change_type_while_it_is_dropped() {

@@ -39,7 +39,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("side_file", 200),
     ("catalog", 1_600),
     ("members", 1_420),
-    ("buffer", 5_810),
+    ("buffer", 5_860),
     ("ingest", 4_320),
     ("query", 7_100),
     ("backup", 1_800),
@@ -60,7 +60,7 @@ const CRATES: &[(&str, usize)] = &[
     ("influxql", 2_900),
     ("model", 5_560),
     ("store", 9_760),
-    ("store-api", 470),
+    ("store-api", 480),
     ("wal", 2_260),
     ("wire", 1_440),
 ];

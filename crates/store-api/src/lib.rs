@@ -36,7 +36,7 @@ pub use error::{Result, StorageError, Unusable};
 pub use extras::{GroupUpdateStep, MongoExtras, StaleCopyStep};
 pub use pages::{Extent, Order, PageStore, PageWrite, ScanResult, WriteOutcome};
 pub use sensors::{SensorFilter, SensorStore};
-pub use shown::{ShowStore, ShownDocument};
+pub use shown::{PackedReadings, ShowStore, ShownDocument};
 pub use walks::WalkStore;
 
 pub use hourglass_model::bucket::stored::*;

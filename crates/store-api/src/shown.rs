@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use async_trait::async_trait;
-use hourglass_model::bucket::Readings;
+use hourglass_model::bucket::Reading;
 use hourglass_model::reading::{Hour, Sensor};
 
 use crate::Result;
@@ -15,8 +15,22 @@ pub struct ShownDocument {
     pub collection: &'static str,
     /// The document as relaxed extended JSON.
     pub json: String,
-    /// The readings, if the document has them in binary form.
-    pub packed: Option<Readings>,
+    /// The first readings, if the document has them in binary form.
+    pub packed: Option<PackedReadings>,
+}
+
+/// The readings of a binary form.
+#[derive(Debug)]
+pub struct PackedReadings {
+    /// At most [`PackedReadings::MAX`].
+    pub first: Vec<Reading>,
+    /// The number of all readings.
+    pub count: usize,
+}
+
+impl PackedReadings {
+    /// The number of readings that are shown.
+    pub const MAX: usize = 100;
 }
 
 /// Reads documents for people.

@@ -2,7 +2,7 @@
 
 use bson::raw::RawDocument;
 
-use crate::bucket::store::ShownDocument;
+use crate::bucket::store::{PackedReadings, ShownDocument};
 use crate::bucket::{Result, StorageError};
 use crate::document::{decode_day, relaxed_json};
 
@@ -20,6 +20,10 @@ pub fn shown(collection: &'static str, document: &RawDocument) -> Result<ShownDo
     let id = || document.get_str("_id").unwrap_or_default().to_owned();
     let json = relaxed_json(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })?;
     let is_binary = ["sealed", "packed"].iter().any(|field| document.get_binary(field).is_ok());
-    let packed = if is_binary && collection == DAYS { decode_day(document).ok().map(|day| day.readings) } else { None };
+    let day = if is_binary && collection == DAYS { decode_day(document).ok() } else { None };
+    let packed = day.map(|day| PackedReadings {
+        first: (0..day.readings.len().min(PackedReadings::MAX)).map(|index| day.readings.reading(index)).collect(),
+        count: day.readings.len(),
+    });
     Ok(ShownDocument { collection, json, packed })
 }

@@ -10,14 +10,19 @@ const SENSORS: usize = 100;
 
 /// The sensors that are left of a deletion.
 pub enum SensorBatches<'a> {
-    /// Those that its record names.
-    Named(&'a [Sensor]),
+    /// Those that its records name.
+    Named(std::vec::IntoIter<&'a Sensor>),
     /// Those with a document that the statement selects; all of them without a test.
     Selected { test: Option<SensorTest>, after: Option<String> },
 }
 
-impl SensorBatches<'_> {
+impl<'a> SensorBatches<'a> {
     pub const ALL: Self = Self::Selected { test: None, after: None };
+
+    /// Returns batches of these sensors.
+    pub fn of(sensors: impl Iterator<Item = &'a Sensor>) -> Self {
+        Self::Named(sensors.collect::<Vec<_>>().into_iter())
+    }
 
     /// Takes the next batch; `None` if none is left. It may be empty.
     ///
@@ -26,9 +31,8 @@ impl SensorBatches<'_> {
     pub async fn next(&mut self, store: &dyn Store, database: &str) -> Result<Option<Vec<Sensor>>, StorageError> {
         match self {
             Self::Named(left) => {
-                let (batch, rest) = left.split_at(left.len().min(SENSORS));
-                *left = rest;
-                Ok((!batch.is_empty()).then(|| batch.to_vec()))
+                let batch: Vec<Sensor> = left.take(SENSORS).cloned().collect();
+                Ok((!batch.is_empty()).then_some(batch))
             }
             Self::Selected { test, after } => {
                 let filter = SensorFilter { after: after.take(), outliers: false, limit: SENSORS };

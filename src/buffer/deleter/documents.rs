@@ -1,6 +1,7 @@
 //! Updates of sensor documents after a deletion of readings.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::batches::SensorBatches;
 use super::cells::DeletedCells;
@@ -11,24 +12,25 @@ use crate::buffer::flush::documents::{floor_to_millis, newest};
 use crate::catalog::deletion::ALL_HOURS;
 use crate::catalog::reads::read_sensors_each;
 use crate::faults;
-use crate::reading::{Hour, Sensor};
+use crate::reading::{Family, Hour, Sensor};
 
 /// Maximum number of pages in memory while the latest readings are looked up.
 const PAGES_MAX: usize = 32;
 
 impl Deleter {
-    /// Removes deleted readings from the documents of sensors, before they are removed from pages and days. If a deletion
-    /// covers all times, removes everything that is older: so the sensors are listed no more, and later readings may have
-    /// other types.
+    /// Removes deleted readings from the documents of sensors, before they are removed from pages and days, and looks at
+    /// nothing else. If a deletion covers all times, removes everything that is older: so the sensors are listed no more,
+    /// and later readings may have other types.
     pub(super) async fn hide_in_documents(
         &self,
         deletion: &DeletedCells<'_>,
         mut batches: SensorBatches<'_>,
     ) -> Result<(), StorageError> {
         let raw = &**self.context.store.raw();
+        faults::halt_at("hiding").await;
         while let Some(sensors) = batches.next(raw, deletion.database).await? {
-            let mut left: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-            let mut unknown: Vec<Sensor> = Vec::new();
+            let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+            let mut left = keys.clone();
             while !left.is_empty() {
                 let read = read_sensors_each(&self.context.store, deletion.database, &left).await?;
                 let mut documents = Vec::new();
@@ -38,15 +40,12 @@ impl Deleter {
                     if deletion.is_all() {
                         document = emptied(&document);
                         document.meta.cut(deletion.before);
+                    } else {
+                        document.recent.retain(|reading| !deletion.has_time(reading.time));
                     }
-                    document.recent.retain(|reading| !deletion.has_time(reading.time));
-                    match document.recent.last() {
-                        _ if document == before => continue,
-                        None if !deletion.is_all() => unknown.push(Sensor::clone(&document.sensor)),
-                        latest => {
-                            document.last_seen = latest.map(|latest| floor_to_millis(latest.time));
-                            documents.push(document);
-                        }
+                    if document != before {
+                        document.last_seen = document.recent.last().map(|latest| floor_to_millis(latest.time));
+                        documents.push(document);
                     }
                 }
                 let written = raw.write_sensors(deletion.database, &documents).await;
@@ -58,8 +57,9 @@ impl Deleter {
                 }
                 left.retain(|key| changed.contains(key));
             }
-            if !unknown.is_empty() {
-                self.settle_documents(deletion, &unknown).await?;
+            if deletion.is_all() {
+                // A document without fields lists nothing.
+                self.dispatch.catalog.doubt(deletion.database, Some(&keys));
             }
         }
         Ok(())
@@ -101,12 +101,17 @@ impl Deleter {
                     (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
                     // Keep metadata that is newer than the deletion, and all metadata unless all times are deleted.
                     (None, Some(Ok(document))) if !document.meta.is_without_values() => {
-                        documents.push(emptied(&document))
+                        documents.push(SensorDocument { fields: document.fields.clone(), ..emptied(&document) });
                     }
-                    (None, document) => gone.push((sensor, document.and_then(Result::ok))),
+                    // Another writer may be about to insert it.
+                    (None, None) => dropped.push(&*sensor.key),
+                    (None, Some(document)) => gone.push((sensor, document.ok())),
                     (Some(rest), Some(document)) => {
                         let mut document = document?;
                         rest.describe(&mut document);
+                        if document.fields.is_empty() {
+                            document.fields = self.remaining_fields(database, sensor).await?;
+                        }
                         documents.push(document);
                     }
                     // The next write creates the missing document.
@@ -122,6 +127,8 @@ impl Deleter {
                     self.context.stale_copies.note(database, &document.sensor.key);
                 }
             }
+            let gone_keys: Vec<&str> = gone.iter().map(|(sensor, _)| &*sensor.key).collect();
+            self.dispatch.catalog.doubt(database, Some(&gone_keys));
             changed.extend(self.remove_documents(database, &gone).await?);
             gone.retain(|(sensor, _)| !changed.contains(&sensor.key));
             self.restore_documents(database, &gone).await?;
@@ -162,11 +169,8 @@ impl Deleter {
         let mut documents = Vec::new();
         for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
             let Some(document) = document.clone().filter(|_| !is_empty) else { continue };
-            let fields = document.fields.clone();
-            let mut document = emptied(&document);
-            document.rev = 0;
+            let mut document = SensorDocument { rev: 0, fields: document.fields.clone(), ..emptied(&document) };
             if let Some(rest) = self.rest(database, sensor).await? {
-                document.fields = fields;
                 rest.describe(&mut document);
             }
             documents.push(document);
@@ -188,6 +192,29 @@ impl Deleter {
         let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         let days = raw.scan_sensor_days(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
+    }
+
+    /// Returns the fields of a sensor's remaining readings.
+    async fn remaining_fields(&self, database: &str, sensor: &Sensor) -> Result<Vec<(Arc<str>, Family)>, StorageError> {
+        let mut fields: Vec<(Arc<str>, Family)> = Vec::new();
+        let mut hours = ALL_HOURS;
+        while !hours.is_empty() {
+            let extent = Extent::pages(PAGES_MAX);
+            let scanned = self
+                .context
+                .store
+                .scan(database, &sensor.key, hours, Order::Ascending, &Projection::ALL, extent)
+                .await?;
+            for set in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
+                for (name, value) in (0..set.len()).flat_map(|index| set.fields(index)) {
+                    if !fields.iter().any(|(known, _)| known == name) {
+                        fields.push((name.clone(), value.family()));
+                    }
+                }
+            }
+            hours = scanned.rest;
+        }
+        Ok(fields)
     }
 
     /// Looks up the remaining pages of a sensor.

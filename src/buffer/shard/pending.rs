@@ -92,6 +92,11 @@ impl PendingDeletion {
         DeletedCells { database: &self.deletion.database, choice, before: self.sequence() }
     }
 
+    /// Returns true if later records complete the deletion.
+    pub fn is_part(&self) -> bool {
+        matches!(self.deletion.scope, Scope::Readings { statement: None, .. })
+    }
+
     /// Returns the deletion's WAL record. It deletes readings of earlier records.
     pub fn sequence(&self) -> Sequence {
         self.pending_ack.sequence()

@@ -14,8 +14,8 @@ use crate::reading::Hour;
 
 /// Documents per collection, by default and at most.
 const LIMIT: (usize, usize) = (10, 100);
-/// Maximum number of readings that are shown beside a binary form.
-const DECODED_MAX: usize = 100;
+/// Memory that is held for the documents before they are read, in bytes.
+const HELD: usize = 4 << 20;
 
 /// `GET /api/v1/documents`.
 pub async fn documents(parameters: Parameters) -> ApiResult<Response> {
@@ -32,6 +32,7 @@ pub async fn documents(parameters: Parameters) -> ApiResult<Response> {
     let settings = parameters.app.query.settings();
     let stored =
         settings.renames(&database).map_or_else(|| vec![(*shown).clone()], |renames| renames.stored_sensors(&shown));
+    let _reserved = budget.hold(HELD)?;
     let mut documents = Vec::new();
     let store = parameters.app.ingest.store.raw();
     for sensor in &stored {
@@ -55,11 +56,8 @@ fn put_document(out: &mut String, shown: &ShownDocument) {
     out.push_str(json);
     if let Some(packed) = packed {
         out.push_str(",\"decoded\":[");
-        let count = packed.len();
-        list(out, (0..count.min(DECODED_MAX)).map(|index| packed.reading(index)), |out, one| {
-            reading(out, &one, Times::Text);
-        });
-        out.push_str(&format!("],\"decoded_of\":{count}"));
+        list(out, &packed.first, |out, one| reading(out, one, Times::Text));
+        out.push_str(&format!("],\"decoded_of\":{}", packed.count));
     }
     out.push('}');
 }

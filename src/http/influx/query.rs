@@ -36,8 +36,8 @@ const PARSED_BYTES: usize = 64;
 /// Default number of rows per chunk.
 const CHUNK_ROWS_DEFAULT: usize = 10_000;
 
-/// The time for which the removal of deleted readings is awaited. By then every other instance hides them, too.
-const HIDDEN_PATIENCE: Duration = Duration::from_secs(10);
+/// The time for which the removal of deleted readings is awaited at least.
+const HIDDEN_PATIENCE: Duration = Duration::from_millis(7500);
 const STILL_REMOVING: &str =
     "the readings are deleted; removing them from the store goes on, and deleted series may be listed until then";
 

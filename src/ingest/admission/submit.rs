@@ -68,6 +68,8 @@ pub enum Deleted {
     Hidden,
 }
 
+/// The time after which every live instance knows what the registry remembers.
+const LEARN_TIME: Duration = Duration::from_millis(2500);
 /// The interval at which a request looks whether its readings are hidden.
 const HIDDEN_POLL: Duration = Duration::from_millis(100);
 
@@ -330,6 +332,7 @@ impl Submitter {
         patience: Duration,
     ) -> Result<Deleted, IngestError> {
         let patient_until = Instant::now() + patience;
+        let mut hidden_since: Option<Instant> = None;
         let late = || IngestError::DeletionTimeout(deadline.waited);
         let Some(last) = records.last().map(|record| record.sequence) else { return Err(late()) };
         for mut record in records {
@@ -345,7 +348,9 @@ impl Submitter {
                 }
                 let is_hidden =
                     self.member.registry_view.is_remembered(last) && !self.dispatch.catalog.is_deleting(database);
-                if is_hidden || Instant::now() >= deadline.time {
+                let now = Instant::now();
+                let is_hidden_everywhere = is_hidden && now - *hidden_since.get_or_insert(now) >= LEARN_TIME;
+                if is_hidden_everywhere || now >= deadline.time {
                     self.dispatch.positions.forget(record.sequence);
                     return if is_hidden { Ok(Deleted::Hidden) } else { Err(late()) };
                 }

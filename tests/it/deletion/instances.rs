@@ -98,6 +98,36 @@ fn a_write_during_a_deletion_survives_it() {
     }
 }
 
+/// Regression: a drop emptied the document of a sensor with a newer reading, and nothing filled it again, so the sensor
+/// was listed nowhere until its next write.
+#[test]
+fn a_write_before_a_drop_empties_the_document_survives_it() {
+    let folder = Folder::new("hiding");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let world = World::start_with(CONFIG, &[("FAULT_HALT_AT", format!("hiding:{}", halt.display()))]);
+    world.fill();
+    std::thread::scope(|threads| {
+        let deletes = threads.spawn(|| run(&world.here, "DROP SERIES FROM m WHERE t = 'a'"));
+        wait_until("it is remembered", || metric(&world.there, "hourglass_registry_deletions") == 1.0);
+        write(&world.there, &format!("m,t=a w=true {}", START + 100 * SECOND));
+        flush(&world.there);
+        wait_until("its document is written", || {
+            let found = world.there.fetch(&format!("/api/v1/documents?db={DATABASE}&sensor=m,t=a"));
+            found["documents"][0]["document"]["fields"]["w"] == "boolean"
+        });
+        std::fs::remove_file(&halt).unwrap();
+        deletes.join().expect("it is deleted");
+    });
+    for server in [&world.here, &world.there] {
+        wait_until("it is listed", || list_series(server) == ["m,t=a", "m,t=b"]);
+        let fields = server.fetch(&format!("/query?db={DATABASE}&q=SHOW%20FIELD%20KEYS"));
+        assert!(fields.to_string().contains("[\"w\",\"boolean\"]"), "{fields}");
+        let seen = server.fetch(&format!("/query?db={DATABASE}&epoch=ns&q={}", encode("SELECT w FROM m")));
+        assert_eq!(seen["results"][0]["series"][0]["values"], json!([[START + 100 * SECOND, true]]), "{seen}");
+    }
+}
+
 /// Regression: readings stored before the drop was known had no sensor document until the next interval.
 #[test]
 fn writes_of_another_instance_recreate_a_dropped_database() {

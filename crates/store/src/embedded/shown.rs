@@ -37,17 +37,17 @@ impl ShowStore for EmbeddedStore {
         let mut overflow = Vec::new();
         for hour in hours_found {
             let id = BucketId { sensor: sensor.clone(), hour };
-            let pages = self.read_buckets(database, std::slice::from_ref(&id), usize::MAX).await?;
-            for pages in pages {
-                let revs: Vec<u64> = pages.iter().map(|page| page.rev).collect();
-                for (page, rev) in Bucket::from_stored(pages).pages().iter().zip(revs) {
-                    let target = if page.number == 0 { &mut found } else { &mut overflow };
-                    let name = if page.number == 0 { BUCKETS } else { OVERFLOW };
+            // Page by page, because an hour of a fast sensor has many.
+            for number in 0..=u32::try_from(max - overflow.len()).unwrap_or(u32::MAX) {
+                let pages = self.read_pages(database, &id, &[number]).await?;
+                let Some(rev) = pages.first().map(|page| page.rev) else { break };
+                for page in Bucket::from_stored(pages).pages() {
+                    let target = if number == 0 { &mut found } else { &mut overflow };
+                    let name = if number == 0 { BUCKETS } else { OVERFLOW };
                     target.push(render(name, &page_document(&id, page), rev)?);
                 }
             }
         }
-        overflow.truncate(max);
         found.append(&mut overflow);
         let parts = self.list_day_parts(database, &[&sensor.key], Day::range_from_hours(&hours)).await?;
         let ids = parts.into_iter().take(max);

@@ -21,6 +21,8 @@ use crate::shown::{BUCKETS, DAYS, OVERFLOW, SENSORS, shown};
 
 /// Size in bytes of the documents after which a step ends.
 const STEP_BYTES: usize = 8 << 20;
+/// Size in bytes after which no further document of a collection is shown.
+const SHOWN_BYTES: usize = 1 << 20;
 
 #[async_trait]
 impl WalkStore for MongoStore {
@@ -102,7 +104,7 @@ impl ShowStore for MongoStore {
             (OVERFLOW, overflow, parts.clone()),
             (DAYS, days, parts),
         ] {
-            let extent = Extent { pages: max, bytes: STEP_BYTES, hour_bytes: usize::MAX };
+            let extent = Extent { pages: max, bytes: SHOWN_BYTES, hour_bytes: usize::MAX };
             let query = Query::new(filter).sort(doc! { "start": 1, "_id": 1 }).limit(extent);
             for document in &self.find(&collection, query).await? {
                 found.push(shown(name, document)?);
