@@ -13,7 +13,7 @@ pub mod tail;
 
 pub use self::admission::accepted_times::AcceptedTimes;
 pub use self::admission::bytes_in_flight::BytesInFlight;
-pub use self::admission::submit::Deleted;
+pub use self::admission::submit::{Deleted, DeletionWait};
 pub use self::admission::validate::{ExplainedField, ExplainedPoint, RejectionSummary};
 pub use self::error::IngestError;
 pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};

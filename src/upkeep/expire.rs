@@ -12,7 +12,7 @@ use crate::bucket::settings::{ExpiredReadings, Settings};
 use crate::bucket::{DatabaseSettings, Keep, StorageError};
 use crate::faults;
 use crate::ingest::IngestError;
-use crate::ingest::admission::submit::Submitter;
+use crate::ingest::admission::submit::{DeletionWait, Submitter};
 use crate::members::retention::{EXPIRY, Retention};
 use crate::reading::duration::show_duration;
 use crate::reading::stamp::first_stamp;
@@ -147,7 +147,8 @@ impl Expire {
             return Ok(ExpiryOutcome::Retry);
         }
         let expired = TIMESTAMP_MIN..cutoff;
-        match self.submitter.delete(database, now, &[], EXPIRY, expired, DELETE_TIMEOUT, Duration::ZERO).await {
+        let wait = DeletionWait { longest: DELETE_TIMEOUT, for_removal: Duration::ZERO };
+        match self.submitter.delete(database, now, &[], EXPIRY, expired, wait).await {
             // After a timeout, the deletion is in the WAL and is carried out later.
             Ok(_) | Err(IngestError::DeletionTimeout(_)) => {}
             Err(error) => return Err(error),

@@ -309,10 +309,10 @@ impl World {
             self.store.remove_older(key, record.stamp);
         }
         let covers = self.running[slot].as_ref().map(|instance| instance.covers(key)).unwrap_or_default();
-        if self.cut(slot, key, &covers, &record, fate) {
-            if let Some(removal) = self.first_removal(slot) {
-                removal.left.pop();
-            }
+        if self.cut(slot, key, &covers, &record, fate)
+            && let Some(removal) = self.first_removal(slot)
+        {
+            removal.left.pop();
         }
     }
 

@@ -26,7 +26,7 @@ use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
 use crate::http::server::body;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
-use crate::ingest::{Deleted, IngestError, PolicyError, PolicyTerms, check_database_name};
+use crate::ingest::{Deleted, DeletionWait, IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Maximum number of statements in a request.
@@ -37,7 +37,7 @@ const PARSED_BYTES: usize = 64;
 const CHUNK_ROWS_DEFAULT: usize = 10_000;
 
 /// The time for which the removal of deleted readings is awaited at least.
-const HIDDEN_PATIENCE: Duration = Duration::from_millis(7500);
+const REMOVAL_TIME: Duration = Duration::from_millis(7500);
 const STILL_REMOVING: &str =
     "the readings are deleted; removing them from the store goes on, and deleted series may be listed until then";
 
@@ -386,10 +386,10 @@ async fn delete(
     }
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
-    let patience = if waits { timeout } else { HIDDEN_PATIENCE };
+    let wait = DeletionWait { longest: timeout, for_removal: if waits { timeout } else { REMOVAL_TIME } };
     let mut message = None;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, timeout, patience);
+        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, wait);
         if wait_for_deletion(app, deletion).await? == Deleted::Hidden {
             message = Some(STILL_REMOVING.to_owned());
         }

@@ -59,6 +59,15 @@ fn sensors_per_record(sensors: &[Arc<Sensor>]) -> usize {
     sensors.iter().take_while(fits).count()
 }
 
+/// The time for which the request of a deletion waits.
+#[derive(Debug, Clone, Copy)]
+pub struct DeletionWait {
+    /// After this, the request fails.
+    pub longest: Duration,
+    /// After this, hidden readings suffice.
+    pub for_removal: Duration,
+}
+
 /// The progress of a deletion when its request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
@@ -176,10 +185,9 @@ impl Submitter {
         sensors: &[Arc<Sensor>],
         statement: &str,
         range: Range<i64>,
-        timeout: Duration,
-        patience: Duration,
+        wait: DeletionWait,
     ) -> Result<Deleted, IngestError> {
-        let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
+        let deadline = AppendDeadline::after(wait.longest, FLUSH_DEADLINE);
         let mut logged = Vec::new();
         let mut remaining = sensors;
         // Log all records before waiting for any of them. A deletion without sensors is logged too: other instances may
@@ -194,7 +202,7 @@ impl Submitter {
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             remaining = rest;
             if remaining.is_empty() {
-                return self.wait_until_deleted(database, logged, deadline, patience.min(timeout)).await;
+                return self.wait_until_deleted(database, logged, deadline, wait.for_removal).await;
             }
         }
     }

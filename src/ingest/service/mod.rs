@@ -38,7 +38,7 @@ use crate::catalog::lookup::SensorLookup;
 use crate::clock::ClockDoubt;
 use crate::config::Settings;
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
-use crate::ingest::admission::submit::{Deleted, Submitter};
+use crate::ingest::admission::submit::{Deleted, DeletionWait, Submitter};
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::RequestKeys;
@@ -164,13 +164,12 @@ impl Ingest {
     }
 
     /// Deletes the readings of `sensors` in a range of nanoseconds, and the sensors that have none left. A concurrent
-    /// write is ordered either before or after the deletion. If the store still has readings after `patience`, returns
-    /// once they are hidden.
+    /// write is ordered either before or after the deletion. See [`DeletionWait`].
     ///
     /// `statement` lets other instances find the sensors that this one does not know.
     ///
     /// # Errors
-    /// If the deletion is not complete within `timeout`. A deletion that is in the WAL by then is carried out later.
+    /// If the deletion is not complete in time. A deletion that is in the WAL by then is carried out later.
     pub async fn delete(
         &self,
         database: &str,
@@ -178,11 +177,10 @@ impl Ingest {
         sensors: &[Arc<Sensor>],
         statement: &str,
         range: Range<i64>,
-        timeout: Duration,
-        patience: Duration,
+        wait: DeletionWait,
     ) -> Result<Deleted, IngestError> {
         self.retention.check_deletion(database, &range)?;
-        self.submitter.delete(database, received, sensors, statement, range, timeout, patience).await
+        self.submitter.delete(database, received, sensors, statement, range, wait).await
     }
 
     /// Deletes a database with its readings, sensors, settings and retention policies.
