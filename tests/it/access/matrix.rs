@@ -89,6 +89,7 @@ const ROUTES: &[RouteCase] = &[
     ("PUT", "/api/v1/renames", "db=a", r#"{"kind":"tag_key","from":"unused","to":"w"}"#, Right::Admin),
     ("DELETE", "/api/v1/renames", "db=a&dry_run=true&kind=tag_key&from=unused", "", Right::Admin),
     ("GET", "/api/v1/renames", "db=a", "", Right::Admin),
+    ("GET", "/api/v1/documents", "db=a&sensor=m,t=x", "", Right::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Right::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Right::Admin),
     ("DELETE", "/api/v1/rejections", "db=a&through=1", "", Right::Admin),
