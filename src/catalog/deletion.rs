@@ -7,7 +7,8 @@
 //!
 //! A deletion blocks its database. Each shard that takes the deletion from its inbox stops starting flush tasks for
 //! that database, waits for the running ones, and drops the deleted readings from its memtable. When all shards have
-//! done so, the `Deleter` removes the readings from the store, and the shards continue. Other databases are not
+//! done so, the `Deleter` hides the readings of a time range, the shards continue, and the readings are then removed
+//! from the store. A dropped database and single cells are removed before the shards continue. Other databases are not
 //! affected.
 
 use std::ops::Range;

@@ -10,9 +10,9 @@ const SENSORS: usize = 100;
 
 /// The sensors that are left of a deletion.
 pub enum SensorBatches<'a> {
-    /// Those that its records name.
+    /// The sensors named in its records.
     Named(std::vec::IntoIter<&'a Sensor>),
-    /// Those with a document that the statement selects; all of them without a test.
+    /// The sensors with a document that pass the test; all with a document if there is no test.
     Selected { test: Option<SensorTest>, after: Option<String> },
 }
 

@@ -202,7 +202,7 @@ fn parse_params(params: Option<&str>) -> ApiResult<Params> {
     object.into_iter().map(literal).collect()
 }
 
-/// What the request's parameters `dry_run` and `wait` make of statements that change something.
+/// The effect of the parameters `dry_run` and `wait` on statements that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChangeMode {
     Usual,
