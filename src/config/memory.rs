@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_default_is_a_quarter_of_the_machine_within_bounds() {
         let default_mib = |mib: usize| default_memory(Some(mib * MIB)) / MIB;
-        assert_eq!([128, 512, 1024, 8192].map(default_mib), [64, 128, 256, 512]);
+        assert_eq!([128, 512, 1024, 8192].map(default_mib), [128, 128, 256, 512]);
         assert_eq!(default_memory(None) / MIB, 512);
     }
 }
