@@ -58,8 +58,9 @@ def plain(value):  # a value of Extended JSON, relaxed or canonical; of a date i
     seconds, _, rest = value.rstrip("Z").partition(".")
     return calendar.timegm(time.strptime(seconds, "%Y-%m-%dT%H:%M:%S")) * 1000 + int(rest.ljust(3, "0"))
 def decoded(day):
-    if day["kind"] == "expired": return []
-    if day["kind"] == "plain": return rows_of_plain(day["readings"])
+    form = day.get("form", day.get("kind"))  # the name in version 1
+    if form == "expired": return []
+    if form == "plain": return rows_of_plain(day["readings"])
     held = next(day[name] for name in ("sealed", "packed", "columns", "readings") if name in day)
     if "$binary" in held: return unpacked(base64.b64decode(held["$binary"]["base64"]))
     times = zip(held["at"], held.get("ns", itertools.repeat(0)))

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::STORE_UNUSABLE;
 use crate::bucket::store::Coordination;
-use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexRule, IndexRules, IndexTarget, Store, Unusable};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, KindRule, KindRules, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
@@ -86,6 +86,7 @@ fn copy_rules(settings: &Settings) -> CopyRules {
     let rule = |copy: &CopySettings| CopyRule {
         name: copy.name.as_str().into(),
         database: copy.database.as_deref().map(Into::into),
+        has_index: copy.index,
     };
     CopyRules::new(settings.copies.iter().map(rule))
 }
@@ -100,17 +101,13 @@ pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
     GroupRules::new(settings.groups.iter().map(rule))
 }
 
-/// Returns the configured indexes.
-fn index_rules(settings: &Settings) -> IndexRules {
-    let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
-        target: IndexTarget::Copy(copy.name.as_str().into()),
-        database: copy.database.as_deref().map(Into::into),
-    });
-    let kinds = settings.kinds.all().filter(|kind| kind.index).map(|kind| {
-        let measurement = kind.measurement.as_deref().map(Into::into);
-        IndexRule { target: IndexTarget::Kind { name: kind.name.as_str().into(), measurement }, database: None }
-    });
-    IndexRules::new(copies.chain(kinds))
+/// Returns the kinds of sensors that documents name.
+fn kind_rules(settings: &Settings) -> KindRules {
+    KindRules::new(settings.kinds.all().map(|kind| KindRule {
+        name: kind.name.as_str().into(),
+        measurement: kind.measurement.as_deref().map(Into::into),
+        has_index: kind.index,
+    }))
 }
 
 pub(crate) async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
@@ -119,7 +116,7 @@ pub(crate) async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoS
         seal_form: settings.seal.form,
         copies: copy_rules(settings),
         groups: group_rules(settings),
-        indexes: index_rules(settings),
+        kinds: kind_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }

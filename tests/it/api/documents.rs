@@ -7,7 +7,7 @@ const SENSOR: &str = "climate,sensor=temp-01,site=lab";
 
 /// Writes an hour with an overflow page, long over, and the first readings of this hour.
 fn fill(server: &Server) {
-    let lines: String = (0..6).map(|n| format!("{SENSOR} temp={n}.5,ok=true {}\n", START + n * MINUTE)).collect();
+    let lines: String = (0..10).map(|n| format!("{SENSOR} temp={n}.5,ok=true {}\n", START + n * MINUTE)).collect();
     post(&server.url("/write?db=plant"), lines, &[]).expect(204);
     flush(server);
 }
@@ -41,11 +41,12 @@ fn both_stores_show_the_same_documents() {
             Some(documents(server, "")).filter(|found| found.iter().any(|one| one["collection"] == "sensors"))
         });
         let names: Vec<&str> = found.iter().filter_map(|one| one["collection"].as_str()).collect();
-        assert_eq!(names, ["sensors", "buckets", "overflow"]);
+        assert_eq!(names, ["sensors", "buckets", "overflow", "overflow"]);
         let page = &found[1]["document"];
         assert_eq!(page["_id"], format!("2026-01-15T14 {SENSOR} 0"));
         assert_eq!(page["start"], json!({ "$date": "2026-01-15T14:00:00Z" }));
         assert_eq!(page["readings"][1], json!({ "ts": { "$date": "2026-01-15T14:01:00Z" }, "temp": 1.5, "ok": true }));
+        assert_eq!(page["overflow"], json!({ "pages": 1, "count": 4 }), "one of two pages is closed");
         assert_eq!((&page["page"], &found[2]["document"]["page"]), (&json!(0), &json!(1)));
         assert_eq!(documents(server, "&from=2026-01-15T15:00:00Z").len(), 1, "only the sensor's own");
         assert_eq!(documents(server, "&to=2026-01-15T15:00:00Z&limit=1").len(), 3);
@@ -65,7 +66,7 @@ fn packed_days_are_decoded() {
             post(&server.url("/api/v1/jobs/seal/run"), "", &[]);
             let found = documents(&server, "");
             let days: Vec<Value> = found.into_iter().filter(|one| one["collection"] == "days").collect();
-            days.first().is_some_and(|day| day["document"]["kind"] == "packed").then_some(days)
+            days.first().is_some_and(|day| day["document"]["form"] == "packed").then_some(days)
         });
         assert_eq!(days.len(), 1);
         assert_eq!(days[0]["decoded_of"], 3600);
@@ -100,7 +101,7 @@ fn single_readings_are_found_in_a_view() {
         times.sort_unstable();
         times
     };
-    let written: Vec<i64> = (0..6).map(|n| (START + n * MINUTE) / SECOND).collect();
+    let written: Vec<i64> = (0..10).map(|n| (START + n * MINUTE) / SECOND).collect();
     assert_eq!(times(), written);
     server.set("plant", "{\"seal_form\":\"packed\"}").expect(200);
     wait_until("the day is sealed", || {

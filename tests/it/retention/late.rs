@@ -102,7 +102,7 @@ fn a_day_split_during_stripping_is_stripped() {
     });
     halt.lift();
     await_gone(&server);
-    assert_eq!(count("w.days", doc! { "start": { "$lt": date(kept) }, "kind": "expired" }), 5);
+    assert_eq!(count("w.days", doc! { "start": { "$lt": date(kept) }, "form": "expired" }), 5);
     assert_eq!(count("w.days", expired.clone()), 5);
     assert_eq!(whole_hours(&server, first), answers);
 }

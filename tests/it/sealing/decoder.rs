@@ -162,7 +162,7 @@ fn the_documented_decoder_reads_stored_days() {
         .iter()
         .map(|day| {
             let packed = json!({"$binary": {"base64": STANDARD.encode(packed_bytes(day)), "subType": "00"}});
-            json!({"sensor": day.get_str("sensor").unwrap(), "kind": day.get_str("kind").unwrap(), "sealed": packed})
+            json!({"sensor": day.get_str("sensor").unwrap(), "form": day.get_str("form").unwrap(), "sealed": packed})
         })
         .map(|day| format!("{day}\n"))
         .collect();
@@ -192,9 +192,9 @@ fn an_empty_day_hides_no_other() {
     let Some(python) = require(Package::Zstandard) else { return };
     let folder = Folder::new("decoder");
     let at = json!({"$date": "1970-01-01T00:00:01Z"});
-    let expired = json!({"sensor": "m", "kind": "expired"});
-    let columns = json!({"sensor": "m", "kind": "columns", "columns": {"at": [at], "fields": {"v": [1.5]}}});
-    let plain = json!({"sensor": "m", "kind": "plain", "readings": [{"ts": at, "ns": 7, "w%2Ew": 2}]});
+    let expired = json!({"sensor": "m", "form": "expired"});
+    let columns = json!({"sensor": "m", "form": "columns", "columns": {"at": [at], "fields": {"v": [1.5]}}});
+    let plain = json!({"sensor": "m", "form": "plain", "readings": [{"ts": at, "ns": 7, "w%2Ew": 2}]});
     let days = format!("{expired}\n{columns}\n{expired}\n{plain}\n");
     std::fs::write(folder.file("days.json"), days).expect("the disk has room");
     assert_eq!(run_decoder(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\nm w.w=2i 1000000007\n");
@@ -244,7 +244,7 @@ fn the_decoder_reads_columns() {
     let folder = Folder::new("decoder");
     for is_canonical in [false, true] {
         let shown = |day: &Document| {
-            let parts = ["sensor", "kind", "columns"].map(|part| (part.to_owned(), extended(&day[part], is_canonical)));
+            let parts = ["sensor", "form", "columns"].map(|part| (part.to_owned(), extended(&day[part], is_canonical)));
             format!("{}\n", Value::Object(parts.into_iter().collect()))
         };
         let exported = days.iter().map(shown);

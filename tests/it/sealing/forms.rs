@@ -48,10 +48,10 @@ fn check_plain(day: &Document) -> usize {
 
 /// Compares a day, read as in `mongosh`, with the written readings; returns their number.
 fn check_readable(day: &Document) -> usize {
-    if day.get_str("kind").ok() == Some("plain") {
+    if day.get_str("form").ok() == Some("plain") {
         return check_plain(day);
     }
-    assert_eq!(day.get_str("kind").ok(), Some("columns"));
+    assert_eq!(day.get_str("form").ok(), Some("columns"));
     let readings = day.get_document("columns").expect("columns");
     let offsets = readings.get_array("at").expect("times");
     let fields = readings.get_document("fields").expect("fields");
@@ -86,7 +86,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     choose(&sealing, "d", "packed");
     write_to_all(&[&sealing, &plain], "d", &line(0, 77, 50));
     let is_packed =
-        |day: &&Document| day.get_binary_generic("sealed").is_ok() && day.get_str("kind").ok() == Some("packed");
+        |day: &&Document| day.get_binary_generic("sealed").is_ok() && day.get_str("form").ok() == Some("packed");
     let packed = || documents(&name, "d.days").iter().filter(is_packed).count();
     wait_until("one is packed", || packed() == 1);
     compare(&sealing, &plain, "one of them packed");
@@ -121,7 +121,7 @@ fn an_unsealed_database_keeps_its_hour_pages() {
 
     // Off and on again: sealed days stay, and later readings stay beside them.
     choose(&server, "o", "columns");
-    let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
+    let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("form").ok() == Some("columns")).count();
     wait_until("it is sealed", || days() == 1 && count("o.buckets") == 0);
     assert_eq!(ask("o"), ask("d"));
     choose(&server, "o", "off");

@@ -17,6 +17,8 @@ pub struct CopyRule {
     pub name: Box<str>,
     /// The database in which it is copied; `None` for all.
     pub database: Option<Box<str>>,
+    /// True if the copies have an index.
+    pub has_index: bool,
 }
 
 impl CopyRules {
@@ -37,10 +39,19 @@ impl CopyRules {
     /// The names that are copied in a database, in order.
     #[must_use]
     pub fn names<'a>(&'a self, database: &'a str) -> Vec<&'a str> {
-        let applies = |rule: &&CopyRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
-        let mut names: Vec<&str> = self.0.iter().filter(applies).map(|rule| &*rule.name).collect();
+        let mut names: Vec<&str> = self.applying(database).map(|rule| &*rule.name).collect();
         names.dedup();
         names
+    }
+
+    /// The names whose copies have an index in a database.
+    pub fn indexed<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a str> {
+        self.applying(database).filter(|rule| rule.has_index).map(|rule| &*rule.name)
+    }
+
+    fn applying<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a CopyRule> {
+        let applies = |rule: &&CopyRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
+        self.0.iter().filter(applies)
     }
 }
 
@@ -68,8 +79,11 @@ mod tests {
 
     #[test]
     fn rules_apply_to_their_database() {
-        let rule =
-            |name: &str, database: Option<&str>| CopyRule { name: name.into(), database: database.map(Into::into) };
+        let rule = |name: &str, database: Option<&str>| CopyRule {
+            name: name.into(),
+            database: database.map(Into::into),
+            has_index: false,
+        };
         let rules = CopyRules::new([rule("site", None), rule("owner", Some("plant")), rule("site", Some("plant"))]);
         assert_eq!(rules.names("plant"), ["owner", "site"]);
         assert_eq!(rules.names("other"), ["site"]);

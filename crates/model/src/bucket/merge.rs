@@ -7,7 +7,7 @@ mod writes;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::page::{Page, StoredPage};
+use super::page::{Overflow, Page, StoredPage};
 use super::readings::{MergeOutcome, PackedReadings, Reading, Readings};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
@@ -141,7 +141,25 @@ impl Bucket {
         if is_cut {
             bucket.close_gaps();
         }
+        bucket.note_overflow();
         bucket
+    }
+
+    /// Notes on page 0 the closed pages after it that the store will have after the next write.
+    fn note_overflow(&mut self) {
+        let inserted = self.next_inserts();
+        let is_counted = |(index, page): &(usize, &Page)| {
+            let is_next = page.stored.is_some() || inserted.contains(index);
+            page.number > 0 && page.closed && !page.is_removed && is_next
+        };
+        let closed = self.pages.iter().enumerate().filter(is_counted);
+        let overflow = closed.fold(Overflow::default(), |sum, (_, page)| Overflow {
+            pages: sum.pages + 1,
+            count: sum.count + page.count() as u64,
+        });
+        if let Some(first) = self.pages.first_mut().filter(|first| first.number == 0) {
+            first.overflow = first.has_overflow.then_some(overflow);
+        }
     }
 
     /// The indexes of the rows that the last [`Bucket::apply`] set aside.
@@ -170,6 +188,7 @@ impl Bucket {
             page.has_overflow = page.number == 0 && (page.has_overflow || has_several);
             page.is_touched |= page.stored.is_some();
         }
+        self.note_overflow();
     }
 
     /// Repairs a bucket without page 0 by turning its last page into page 0. Queries do not find the other pages
@@ -269,6 +288,7 @@ impl Bucket {
             page.readings.settle(change.is_rewritten);
         }
         self.split_oversized(options.caps);
+        self.note_overflow();
         applied
     }
 
@@ -315,6 +335,12 @@ impl Bucket {
             page.is_rewritten |= count > 0;
         }
         self.close_gaps();
+        let noted = self.pages.first().and_then(|first| first.overflow);
+        self.note_overflow();
+        if let Some(first) = self.pages.first_mut().filter(|first| first.overflow != noted) {
+            first.is_touched |= first.stored.is_some();
+            first.is_displaced |= first.stored.is_some();
+        }
         deleted
     }
 

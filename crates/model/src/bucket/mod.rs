@@ -29,13 +29,13 @@ mod merge;
 
 pub use copies::{CopyRefreshProgress, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
-pub use declared::{IndexRule, IndexRules, IndexTarget};
+pub use declared::{KindRule, KindRules};
 pub use expired::ExpiredDay;
 pub use groups::{GroupRule, GroupRules, GroupUpdateProgress};
 pub use hour_versions::HourVersions;
 pub use merge::{Bucket, Caps, MergeCounts, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
-pub use page::{Page, StoredPage, WriteKind};
+pub use page::{Overflow, Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use rename::{Rename, RenameKind, Renames};
 pub use settings::{DatabaseSettings, Keep, KnownSettings, SealForm};

@@ -41,6 +41,15 @@ impl LeftOut {
     }
 }
 
+/// The closed pages of a bucket after page 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overflow {
+    /// Their number.
+    pub pages: u32,
+    /// The number of their readings.
+    pub count: u64,
+}
+
 /// A page in memory, with the state in which it is stored.
 #[derive(Debug, Clone)]
 pub struct Page {
@@ -50,6 +59,9 @@ pub struct Page {
     pub closed: bool,
     /// On page 0: whether the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
+    /// On page 0, if it has this mark: the closed ones of these pages. Written for clients that read the store without
+    /// hourglass.
+    pub overflow: Option<Overflow>,
     /// The readings.
     pub readings: Readings,
     /// `None` if the page was never stored.
@@ -60,8 +72,8 @@ pub struct Page {
     pub(super) is_touched: bool,
     /// The page must be removed from the store: a deletion emptied it, or its readings moved to another page.
     pub(super) is_removed: bool,
-    /// The page's readings moved to or from another stored page to close a gap that a deletion left. All such pages
-    /// must be written in one transaction.
+    /// The page's readings moved to or from another stored page to close a gap that a deletion left, or page 0 counts
+    /// fewer readings of closed pages. All changed pages must be written in one transaction.
     pub(super) is_displaced: bool,
     /// The number of the stored page from which this page was split off. Both must be written in one transaction.
     pub(super) moved_from: Option<u32>,
@@ -102,6 +114,7 @@ impl Page {
             number,
             closed: false,
             has_overflow: false,
+            overflow: None,
             readings: Readings::default(),
             stored: None,
             is_rewritten: false,
@@ -170,6 +183,11 @@ impl Page {
         self.span().is_none_or(|(_, last)| time.is_some_and(|time| ms(last) < ms(time)))
     }
 
+    /// The number of readings.
+    pub(super) fn count(&self) -> usize {
+        self.left_out.map_or(self.readings.len(), |left_out| left_out.count)
+    }
+
     /// Drops the readings of a stored, closed page.
     pub(super) fn leave_out(&mut self) {
         let Some((first, last)) = self.span() else { return };
@@ -224,6 +242,7 @@ impl From<StoredPage> for Page {
             number: page.number,
             closed: page.closed,
             has_overflow: page.has_overflow,
+            overflow: None,
             readings: page.readings,
             is_rewritten: page.cut,
             is_touched: false,

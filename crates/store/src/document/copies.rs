@@ -1,6 +1,7 @@
 //! Copies of metadata in pages and parts of days (MongoDB only), and their state in the sensor's document:
 //!
 //! ```text
+//! kind: "press"                                      in all of these documents: the kind of the sensor, if it has one
 //! meta: { site: "lab" }                              in pages and parts of days: the copied names that have a value
 //! copied: { names: "site,unit", through: Int64 }     in the sensor's document: all its copies of these names include
 //!                                                    the metadata changes up to this stamp
@@ -13,20 +14,50 @@ use super::decode::Detail;
 use super::encode::signed;
 use super::meta;
 use super::writer::BsonWriter;
-use crate::bucket::Meta;
+use crate::bucket::{KindRules, Meta};
 use crate::names::key;
-use crate::reading::Stamp;
 use crate::reading::stamp::SETTLED;
+use crate::reading::{Sensor, Stamp};
 
 /// The fields of a sensor's document that [`SensorCopies::from_document`] reads.
-pub const COPIED_FIELDS: [&str; 5] = ["meta", "metaStamps", "metaReplaced", "metaDropped", "copied"];
+pub const COPIED_FIELDS: [&str; 7] =
+    ["measurement", SENSOR_KIND, "meta", "metaStamps", "metaReplaced", "metaDropped", "copied"];
+/// The field with the name of a sensor's kind.
+pub const SENSOR_KIND: &str = "kind";
+
+/// What is copied in one database.
+#[derive(Debug)]
+pub struct CopyPlan<'a> {
+    /// The metadata names, in order.
+    pub names: Vec<&'a str>,
+    /// The kinds of sensors.
+    pub kinds: &'a KindRules,
+}
+
+impl CopyPlan<'_> {
+    /// Returns true if nothing is copied.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.kinds.is_empty()
+    }
+}
+
+/// Returns the kind of a sensor with this metadata.
+#[must_use]
+pub fn kind_of<'a>(kinds: &'a KindRules, measurement: &str, meta: &Meta) -> Option<&'a str> {
+    let named = meta.get(SENSOR_KIND).and_then(|json| serde_json::from_str::<String>(json).ok());
+    kinds.kind_of(measurement, named.as_deref())
+}
 
 /// The metadata of one sensor, and the state of its copies.
 #[derive(Debug, Clone)]
 pub struct SensorCopies {
     /// The sensor's key.
     pub sensor: String,
+    measurement: String,
     meta: Meta,
+    /// The kind that its document names.
+    stored_kind: Option<String>,
     /// The field `copied`.
     done: Option<Copied>,
 }
@@ -46,12 +77,28 @@ impl SensorCopies {
     /// If it has no `_id`.
     pub fn from_document(document: &RawDocument) -> Result<Self, Detail> {
         let sensor = document.get_str("_id").map_err(|e| e.to_string())?.to_owned();
+        let measurement = document.get_str("measurement").map_err(|e| e.to_string())?.to_owned();
+        let stored_kind = document.get_str(SENSOR_KIND).ok().map(str::to_owned);
         let copied = document.get("copied").ok().flatten().and_then(RawBsonRef::as_document);
         let done = copied.and_then(|copied| {
             let through = copied.get_i64("through").ok().and_then(|stamp| Stamp::try_from(stamp).ok())?;
             Some(Copied { names: copied.get_str("names").ok()?.to_owned(), through })
         });
-        Ok(Self { sensor, meta: meta::read(document), done })
+        Ok(Self { sensor, measurement, meta: meta::read(document), stored_kind, done })
+    }
+
+    /// The state of a sensor without a document.
+    #[must_use]
+    pub fn of_new(sensor: &Sensor) -> Self {
+        let Sensor { key, measurement, .. } = sensor;
+        let [sensor, measurement] = [&**key, &**measurement].map(str::to_owned);
+        Self { sensor, measurement, meta: Meta::default(), stored_kind: None, done: None }
+    }
+
+    /// Returns the kind of the sensor.
+    #[must_use]
+    pub fn kind<'a>(&self, plan: &CopyPlan<'a>) -> Option<&'a str> {
+        kind_of(plan.kinds, &self.measurement, &self.meta)
     }
 
     /// Returns the stamp of the latest change to these names. Changes that are no longer remembered by name count for all.
@@ -60,8 +107,15 @@ impl SensorCopies {
         named.max().unwrap_or(SETTLED).max(self.meta.replaced_before()).max(self.meta.forgotten_stamp())
     }
 
-    /// Returns true if copies of these names may be outdated. A sensor that never had metadata has no outdated copies.
-    pub fn is_stale(&self, names: &[&str]) -> bool {
+    /// Returns true if copies of the plan may be outdated.
+    #[must_use]
+    pub fn is_stale(&self, plan: &CopyPlan<'_>) -> bool {
+        let has_stale_kind = !plan.kinds.is_empty() && self.stored_kind.as_deref() != self.kind(plan);
+        has_stale_kind || (!plan.names.is_empty() && self.has_stale_names(&plan.names))
+    }
+
+    /// A sensor that never had metadata has no outdated copies.
+    fn has_stale_names(&self, names: &[&str]) -> bool {
         if self.meta.is_empty() && self.meta.forgotten_stamp() == SETTLED && self.done.is_none() {
             return false;
         }
@@ -69,40 +123,61 @@ impl SensorCopies {
         !self.done.as_ref().is_some_and(is_done)
     }
 
-    /// Returns the field `copied` for the time when all copies of these names match this metadata.
-    pub fn done(&self, names: &[&str]) -> Document {
+    /// Returns the update of the sensor's document for the time when all copies match this metadata.
+    #[must_use]
+    pub fn done(&self, plan: &CopyPlan<'_>) -> Document {
         let before = self.done.as_ref().map_or(SETTLED, |done| done.through);
-        doc! { "names": names.join(","), "through": signed(self.stamp(names).max(before)) }
+        let through = signed(self.stamp(&plan.names).max(before));
+        let mut set = doc! { "copied": { "names": plan.names.join(","), "through": through } };
+        match self.kind(plan) {
+            Some(kind) => drop(set.insert(SENSOR_KIND, kind)),
+            None if plan.kinds.is_empty() => {}
+            None => return doc! { "$set": set, "$unset": { SENSOR_KIND: 1 } },
+        }
+        doc! { "$set": set }
     }
 
     fn value(&self, name: &str) -> Option<Value> {
         self.meta.get(name).and_then(|json| serde_json::from_str(json).ok())
     }
 
-    /// Encodes the field `meta` of a new page or part. Returns `None` if none of these names has a value.
-    pub fn document(&self, names: &[&str]) -> Option<Vec<u8>> {
-        let mut w = BsonWriter::document(64);
-        let mut is_empty = true;
-        for name in names {
-            if let Some(value) = self.value(name) {
-                meta::put_value(&mut w, &key(name), &value);
-                is_empty = false;
-            }
+    /// Encodes a document with what a new page or part gets: `kind` and `meta`. Returns `None` if it has neither.
+    #[must_use]
+    pub fn document(&self, plan: &CopyPlan<'_>) -> Option<Vec<u8>> {
+        let kind = self.kind(plan);
+        let values: Vec<(&str, Value)> =
+            plan.names.iter().filter_map(|name| Some((*name, self.value(name)?))).collect();
+        if kind.is_none() && values.is_empty() {
+            return None;
         }
-        (!is_empty).then(|| w.finish())
+        let mut w = BsonWriter::document(64);
+        if let Some(kind) = kind {
+            w.text(SENSOR_KIND, kind);
+        }
+        if !values.is_empty() {
+            w.begin("meta");
+            values.iter().for_each(|(name, value)| meta::put_value(&mut w, &key(name), value));
+            w.end();
+        }
+        Some(w.finish())
     }
 
-    /// Returns the update that sets the copies of these names in a page or part.
+    /// Returns the update that sets the copies in a page or part.
     ///
     /// The update needs no filter on the old values: MongoDB does not rewrite a document that already has the same bytes. A
     /// filter would treat 3 as equal to 3.0, and a list as equal to any of its elements.
     ///
     /// # Errors
     /// If a value cannot be encoded.
-    pub fn update(&self, names: &[&str]) -> Result<Document, Detail> {
+    pub fn update(&self, plan: &CopyPlan<'_>) -> Result<Document, Detail> {
         let mut set = Document::new();
         let mut unset = Document::new();
-        for name in names {
+        match self.kind(plan) {
+            _ if plan.kinds.is_empty() => {}
+            Some(kind) => drop(set.insert(SENSOR_KIND, kind)),
+            None => drop(unset.insert(SENSOR_KIND, 1)),
+        }
+        for name in &plan.names {
             let field = format!("meta.{}", key(name));
             match self.value(name) {
                 Some(value) => drop(set.insert(field, to_bson(name, &value)?)),
@@ -123,17 +198,15 @@ fn to_bson(name: &str, value: &Value) -> Result<Bson, Detail> {
     document.remove("value").ok_or_else(|| format!("meta.{name} has no value"))
 }
 
-/// Adds the field `meta` to the encoded document of a page or part.
+/// Appends the elements of one encoded document to another one.
 #[must_use]
-pub fn with_copies(mut document: Vec<u8>, copies: &[u8]) -> Vec<u8> {
-    // Insert an element of type document (0x03) before the final zero byte, then correct the length at the start.
+pub fn with_elements(mut document: Vec<u8>, added: &[u8]) -> Vec<u8> {
+    // A document is its length, its elements and a zero byte.
+    let length_bytes = size_of::<u32>();
     document.pop();
-    document.push(0x03);
-    document.extend_from_slice(b"meta\0");
-    document.extend_from_slice(copies);
-    document.push(0);
+    document.extend_from_slice(added.get(length_bytes..).unwrap_or_default());
     let length = u32::try_from(document.len()).unwrap_or(u32::MAX).to_le_bytes();
-    document[..length.len()].copy_from_slice(&length);
+    document[..length_bytes].copy_from_slice(&length);
     document
 }
 
@@ -141,9 +214,20 @@ pub fn with_copies(mut document: Vec<u8>, copies: &[u8]) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::bucket::KindRule;
 
-    fn copies(document: Document) -> SensorCopies {
+    fn copies(mut document: Document) -> SensorCopies {
+        document.insert("measurement", "m");
         SensorCopies::from_document(&RawDocumentBuf::try_from(&document).unwrap()).unwrap()
+    }
+
+    fn is_stale(sensor: &SensorCopies, names: &[&str]) -> bool {
+        sensor.is_stale(&CopyPlan { names: names.to_vec(), kinds: &KindRules::default() })
+    }
+
+    fn done(sensor: &SensorCopies, names: &[&str]) -> Document {
+        let plan = CopyPlan { names: names.to_vec(), kinds: &KindRules::default() };
+        sensor.done(&plan).get_document("$set").unwrap().get_document("copied").unwrap().clone()
     }
 
     fn copied(names: &str, through: Stamp) -> Option<Copied> {
@@ -153,32 +237,39 @@ mod tests {
     #[test]
     fn copies_are_added_to_a_whole_document() {
         let sensor = copies(doc! { "_id": "m", "meta": { "site": "lab", "n": 3_i64, "secret": "x" } });
-        let copies = sensor.document(&["n", "none", "site"]).unwrap();
+        let press = KindRule { name: "press".into(), measurement: Some("m".into()), has_index: false };
+        let kinds = KindRules::new([press]);
+        let plan = |names: &[&'static str]| CopyPlan { names: names.to_vec(), kinds: &kinds };
+        let copies = sensor.document(&plan(&["n", "none", "site"])).unwrap();
         let mut w = BsonWriter::document(0);
         w.text("_id", "page");
-        let both = RawDocumentBuf::from_bytes(with_copies(w.finish(), &copies)).unwrap();
-        let expected = doc! { "_id": "page", "meta": { "n": 3_i64, "site": "lab" } };
+        let both = RawDocumentBuf::from_bytes(with_elements(w.finish(), &copies)).unwrap();
+        let expected = doc! { "_id": "page", "kind": "press", "meta": { "n": 3_i64, "site": "lab" } };
         assert_eq!(Document::try_from(&*both).unwrap(), expected);
         assert_eq!(meta::read(&both).values().map(|(name, _)| name).collect::<Vec<_>>(), ["n", "site"]);
-        assert!(sensor.document(&["none"]).is_none());
-        let update = sensor.update(&["none", "site"]).unwrap();
-        assert_eq!(update, doc! { "$set": { "meta.site": "lab" }, "$unset": { "meta.none": 1 } });
+        let without_kinds = CopyPlan { names: vec!["none"], kinds: &KindRules::default() };
+        assert!(sensor.document(&without_kinds).is_none());
+        let update = sensor.update(&plan(&["none", "site"])).unwrap();
+        assert_eq!(update, doc! { "$set": { "kind": "press", "meta.site": "lab" }, "$unset": { "meta.none": 1 } });
+        assert!(sensor.is_stale(&plan(&[])), "its document does not name its kind");
+        let named = |kind: &str| self::copies(doc! { "_id": "m", "kind": "press", "meta": { "kind": kind } });
+        assert!(!named("press").is_stale(&plan(&[])) && named("other").is_stale(&plan(&[])));
     }
 
     #[test]
     fn copies_are_stale_after_a_change_or_for_other_names() {
         let document = doc! { "_id": "m", "meta": { "site": "lab" }, "metaStamps": { "site": 7_i64, "gone": 9_i64 } };
         let mut sensor = copies(document);
-        assert!(sensor.is_stale(&["site"]));
+        assert!(is_stale(&sensor, &["site"]));
         sensor.done = copied("site", 7);
-        assert!(!sensor.is_stale(&["site"]) && sensor.is_stale(&["gone", "site"]));
-        assert_eq!(sensor.done(&["gone", "site"]), doc! { "names": "gone,site", "through": 9_i64 });
+        assert!(!is_stale(&sensor, &["site"]) && is_stale(&sensor, &["gone", "site"]));
+        assert_eq!(done(&sensor, &["gone", "site"]), doc! { "names": "gone,site", "through": 9_i64 });
         sensor.done = copied("site", 6);
-        assert!(sensor.is_stale(&["site"]));
-        assert!(!copies(doc! { "_id": "m" }).is_stale(&["site"]));
+        assert!(is_stale(&sensor, &["site"]));
+        assert!(!is_stale(&copies(doc! { "_id": "m" }), &["site"]));
         // A removal is forgotten once no older change can arrive, so `through` must not go back.
         sensor.done = copied("site", 12);
-        assert_eq!(sensor.done(&["site"]), doc! { "names": "site", "through": 12_i64 });
+        assert_eq!(done(&sensor, &["site"]), doc! { "names": "site", "through": 12_i64 });
     }
 
     /// Regression: a removal that was forgotten before its copies were updated left them outdated.
@@ -186,11 +277,11 @@ mod tests {
     fn a_forgotten_removal_leaves_copies_stale() {
         let field = doc! { "names": "site", "through": 7_i64 };
         let mut sensor = copies(doc! { "_id": "m", "metaDropped": 9_i64, "copied": field });
-        assert!(sensor.is_stale(&["site"]));
-        assert_eq!(sensor.done(&["site"]), doc! { "names": "site", "through": 9_i64 });
+        assert!(is_stale(&sensor, &["site"]));
+        assert_eq!(done(&sensor, &["site"]), doc! { "names": "site", "through": 9_i64 });
         sensor.done = copied("site", 9);
-        assert!(!sensor.is_stale(&["site"]));
+        assert!(!is_stale(&sensor, &["site"]));
         let never_copied = copies(doc! { "_id": "m", "metaDropped": 9_i64 });
-        assert!(never_copied.is_stale(&["site"]), "pages may have been created in between");
+        assert!(is_stale(&never_copied, &["site"]), "pages may have been created in between");
     }
 }

@@ -8,7 +8,8 @@ use bson::raw::RawDocument;
 use hourglass_model::named;
 
 use super::columns::columns_document;
-use super::decode::{Detail, get};
+use super::copies::SENSOR_KIND;
+use super::decode::{Detail, get, whole};
 use super::encode::{self, DAY_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, day_chunks_id, day_id};
 use crate::bucket::columns::Cell;
@@ -21,8 +22,10 @@ use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Value};
 use crate::sealed;
 
-/// The field with the [`Kind`] of a part. Only parts of days have it.
-pub(super) const KIND: &str = "kind";
+/// The field with the [`DayForm`] of a part.
+pub(super) const FORM: &str = "form";
+/// The same field in version 1. In every other document, it names the kind of the sensor.
+pub(super) const OLD_FORM: &str = "kind";
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Maximum length of a text in the summaries of fields without numbers, in bytes.
@@ -68,32 +71,39 @@ pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     w.finish()
 }
 
-/// Encodes the update that sets everything but the part's identity.
+/// Encodes the update that sets everything but the part's identity, and the kind of its sensor.
 #[must_use]
-pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
+pub fn day_update(write: &DayWrite<'_>, form: SealForm, kind: Option<&str>) -> Vec<u8> {
     let columns = columns(write, form);
     let mut w = BsonWriter::document(estimated_bytes(write, columns.as_deref()));
     w.begin("$set");
     w.count("schemaVersion", DAY_VERSION);
     content(&mut w, write, columns.as_deref());
+    if let Some(kind) = kind {
+        w.text(SENSOR_KIND, kind);
+    }
     w.end();
     w.begin("$unset");
-    Kind::of_write(write, columns.is_some()).left_out().iter().for_each(|name| w.count(name, 1));
+    // In version 1, it was the form.
+    if kind.is_none() {
+        w.count(SENSOR_KIND, 1);
+    }
+    DayForm::of_write(write, columns.is_some()).left_out().iter().for_each(|name| w.count(name, 1));
     w.end();
     w.finish()
 }
 
 /// Encodes the readings as columns. Returns `None` if the part has another form.
 fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
-    if form != SealForm::Columns || Kind::of_write(write, true) != Kind::Columns {
+    if form != SealForm::Columns || DayForm::of_write(write, true) != DayForm::Columns {
         return None;
     }
     write.readings.and_then(columns_document)
 }
 
-/// The content of a part.
+/// The form of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DayForm {
     /// Readings as in a page, and their daily summary.
     Plain,
     /// Packed readings of many fields, and the daily summaries of some of them.
@@ -108,9 +118,9 @@ pub(super) enum Kind {
     Expired,
 }
 
-named!(Kind: Plain "plain", Wide "wide", Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
+named!(DayForm: Plain "plain", Wide "wide", Packed "packed", Columns "columns", Chunk "chunk", Expired "expired");
 
-impl Kind {
+impl DayForm {
     fn of_write(write: &DayWrite<'_>, in_columns: bool) -> Self {
         match write.id.part {
             _ if write.expired.is_some() => Self::Expired,
@@ -122,7 +132,7 @@ impl Kind {
         }
     }
 
-    /// The fields that documents of other kinds have.
+    /// The fields that documents of other forms have.
     fn left_out(self) -> &'static [&'static str] {
         match self {
             Self::Plain | Self::Wide => &["hours", "sealed", "columns"],
@@ -133,10 +143,11 @@ impl Kind {
         }
     }
 
-    /// Reads the kind of a document of a known version.
+    /// Reads the form of a document of a known version.
     pub(super) fn of_document(document: &RawDocument) -> Result<Self, Detail> {
-        let name = get(document, KIND)?.as_str().unwrap_or_default();
-        Self::from_name(name).ok_or_else(|| format!("unknown kind {name:?}"))
+        let is_old = whole(document, "schemaVersion")? != DAY_VERSION;
+        let name = get(document, if is_old { OLD_FORM } else { FORM })?.as_str().unwrap_or_default();
+        Self::from_name(name).ok_or_else(|| format!("unknown form {name:?}"))
     }
 }
 
@@ -145,8 +156,8 @@ fn estimated_bytes(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
 }
 
 fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
-    let kind = Kind::of_write(write, columns.is_some());
-    w.text(KIND, kind.name());
+    let form = DayForm::of_write(write, columns.is_some());
+    w.text(FORM, form.name());
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
@@ -167,7 +178,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     if let Some(expired) = write.expired {
         return expired_content(w, write.id.day, expired);
     }
-    if kind == Kind::Chunk {
+    if form == DayForm::Chunk {
         w.long("oldest", signed(readings.stamps().oldest()));
         w.binary("stamps", &readings.encode_stamps());
         w.binary("packed", &sealed::pack(readings));
@@ -185,13 +196,13 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         w.end();
     }
     w.end();
-    if kind == Kind::Plain {
+    if form == DayForm::Plain {
         w.begin_array("readings");
         encode::readings(w, readings, 0..readings.len());
         w.end();
         return;
     }
-    if kind == Kind::Wide {
+    if form == DayForm::Wide {
         w.binary("readings", &sealed::pack(readings));
         return;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::decode_columns;
-use super::day::{KIND, Kind, day_document};
+use super::day::{DayForm, FORM, OLD_FORM, day_document};
 use super::decode::{self, Detail, date, decode_rest, decode_versions, field_value, get, whole};
 use super::elements::items;
 use super::encode::DAY_VERSION;
@@ -47,7 +47,8 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let expired = day.expired.as_ref();
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
-        let form = if Kind::of_document(document)? == Kind::Columns { SealForm::Columns } else { SealForm::Packed };
+        let form =
+            if DayForm::of_document(document)? == DayForm::Columns { SealForm::Columns } else { SealForm::Packed };
         let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
         let is_old = whole(document, "schemaVersion")? != DAY_VERSION;
         let mut mismatches = Vec::new();
@@ -55,7 +56,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were decoded from these fields, so any bytes in them are right.
             let is_of_readings = ["readings", "packed", "sealed", "columns"].contains(&name.as_str());
-            let is_of_form = is_old && ["schemaVersion", "kind"].contains(&name.as_str());
+            let is_of_form = is_old && ["schemaVersion", FORM].contains(&name.as_str());
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !is_of_readings && !is_of_form && found != Some(expected) {
                 let shorten = |value: Option<RawBsonRef<'_>>| shorten(value.map(|value| format!("{value:?}")));
@@ -84,7 +85,7 @@ pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
 }
 
 fn part(document: &RawDocument) -> Result<DayPart, Detail> {
-    if Kind::of_document(document)? == Kind::Chunk {
+    if DayForm::of_document(document)? == DayForm::Chunk {
         return Ok(DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_field(document)? });
     }
     match document.get("hour").map_err(|e| e.to_string())? {
@@ -99,14 +100,14 @@ fn hour_field(document: &RawDocument) -> Result<u8, Detail> {
 }
 
 fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
-    let kind = Kind::of_document(document)?;
-    let expired = if kind == Kind::Expired { Some(expired_day(document)?) } else { None };
-    Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document, kind)?, expired })
+    let form = DayForm::of_document(document)?;
+    let expired = if form == DayForm::Expired { Some(expired_day(document)?) } else { None };
+    Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document, form)?, expired })
 }
 
 fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
     let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
-    let pages = summarized_hours(document, Kind::Expired, day, &Projection::SUMMARIES)?;
+    let pages = summarized_hours(document, DayForm::Expired, day, &Projection::SUMMARIES)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let counts = list(by_hour, "count", |value| value.as_i32())?;
     let firsts = list(by_hour, "first", |value| value.as_i64())?;
@@ -124,7 +125,7 @@ fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
     Ok(ExpiredDay { hours })
 }
 
-fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
+fn readings(document: &RawDocument, form: DayForm) -> Result<Readings, Detail> {
     let floor = whole(document, "floor")?;
     let is_old = whole(document, "schemaVersion")? != DAY_VERSION;
     let field = |name| if is_old { "readings" } else { name };
@@ -132,24 +133,24 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
     let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
-    match kind {
-        Kind::Plain => {
+    match form {
+        DayForm::Plain => {
             let mut readings = decode::readings(decode::array(document, "readings")?)?;
             readings.raise_floor(floor);
             Ok(readings)
         }
-        Kind::Columns => {
+        DayForm::Columns => {
             let columns = get(document, field("columns"))?.as_document().ok_or("the columns are not a document")?;
             decode_columns(columns, floor)
         }
-        Kind::Packed => unpack(binary(field("sealed"))?),
-        Kind::Wide => unpack(binary("readings")?),
-        Kind::Expired => {
+        DayForm::Packed => unpack(binary(field("sealed"))?),
+        DayForm::Wide => unpack(binary("readings")?),
+        DayForm::Expired => {
             let mut none = Readings::default();
             none.raise_floor(floor);
             Ok(none)
         }
-        Kind::Chunk => {
+        DayForm::Chunk => {
             let mut readings = unpack(binary("packed")?)?;
             readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
             Ok(readings)
@@ -167,16 +168,16 @@ pub fn decode_day_scanned(
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>> {
     decode_versions(document, DAY_VERSION, |document| {
-        let kind = Kind::of_document(document)?;
+        let form = DayForm::of_document(document)?;
         let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let wanted = hours_in_range(day, hours);
-        if projection.readings && kind == Kind::Expired {
+        if projection.readings && form == DayForm::Expired {
             return Ok(Vec::new());
         }
-        if projection.readings || matches!(kind, Kind::Plain | Kind::Wide | Kind::Chunk) {
-            return Ok(projection.hour_pages(readings(document, kind)?, &wanted));
+        if projection.readings || matches!(form, DayForm::Plain | DayForm::Wide | DayForm::Chunk) {
+            return Ok(projection.hour_pages(readings(document, form)?, &wanted));
         }
-        let mut pages = summarized_hours(document, kind, day, projection)?;
+        let mut pages = summarized_hours(document, form, day, projection)?;
         pages.retain(|page| wanted.contains(&page.hour));
         Ok(pages)
     })
@@ -185,12 +186,12 @@ pub fn decode_day_scanned(
 /// Decodes the hours of a part with their summaries.
 fn summarized_hours(
     document: &RawDocument,
-    kind: Kind,
+    form: DayForm,
     day: Day,
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>, Detail> {
     let oldest = whole(document, "floor")?;
-    let is_expired = kind == Kind::Expired;
+    let is_expired = form == DayForm::Expired;
     // A sensor can have few of many wanted fields.
     let capacity = projection.fields.as_ref().map_or(0, |fields| fields.len().min(RESERVED_FIELDS_MAX));
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
@@ -288,7 +289,8 @@ pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     let mut wanted: Vec<Cow<'static, str>> = [
         "_id",
         "schemaVersion",
-        KIND,
+        FORM,
+        OLD_FORM,
         "sensor",
         "start",
         "floor",

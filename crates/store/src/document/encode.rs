@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::copies::SENSOR_KIND;
 use super::writer::BsonWriter;
 use super::{meta, page_id};
 use crate::bucket::exact::SumRest;
@@ -75,25 +76,32 @@ pub fn replace_update(page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// Encodes a whole sensor document with its next rev.
+/// Encodes a whole sensor document with its next rev, and the kind of the sensor.
 #[must_use]
-pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
+pub fn sensor_document(document: &SensorDocument, kind: Option<&str>) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
     w.text("_id", &document.sensor.key);
     w.count("schemaVersion", SCHEMA_VERSION);
     identity(&mut w, &document.sensor);
     sensor_state(&mut w, document);
     meta::put(&mut w, &document.meta);
+    if let Some(kind) = kind {
+        w.text(SENSOR_KIND, kind);
+    }
     w.finish()
 }
 
 /// Encodes the update that sets everything but the sensor's identity.
 #[must_use]
-pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
+pub fn sensor_update(document: &SensorDocument, kind: Option<&str>) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
     w.begin("$set");
     sensor_state(&mut w, document);
     let mut left_out = meta::put(&mut w, &document.meta);
+    match kind {
+        Some(kind) => w.text(SENSOR_KIND, kind),
+        None => left_out.push(SENSOR_KIND),
+    }
     w.end();
     if document.outlier.is_none() {
         left_out.push("outlier");
@@ -130,6 +138,12 @@ fn marks(w: &mut BsonWriter, page: &Page) {
     w.date("first", times.first().map_or(0, |t| t.div_euclid(MILLI_NS)));
     w.date("last", times.last().map_or(0, |t| t.div_euclid(MILLI_NS)));
     w.boolean("hasOverflow", page.has_overflow);
+    if let Some(overflow) = page.overflow {
+        w.begin("overflow");
+        w.count("pages", u64::from(overflow.pages));
+        w.count("count", overflow.count);
+        w.end();
+    }
 }
 
 pub(super) fn readings(w: &mut BsonWriter, readings: &Readings, range: Range<usize>) {

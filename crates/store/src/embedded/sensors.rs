@@ -23,7 +23,10 @@ struct SensorPut {
 /// Encodes a document with its key.
 fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
     let key = keys.sensor(&document.sensor.key);
-    SensorPut { put: Put::new(key, document.rev, sensor_document(document)), has_outlier: document.outlier.is_some() }
+    SensorPut {
+        put: Put::new(key, document.rev, sensor_document(document, None)),
+        has_outlier: document.outlier.is_some(),
+    }
 }
 
 /// Writes a document. Returns false if the stored rev is not the expected one.

@@ -10,7 +10,7 @@ use super::EmbeddedStore;
 use crate::bucket::store::{
     BucketId, DayStore, Extent, Order, PageStore, Projection, SensorStore, ShowStore, ShownDocument,
 };
-use crate::bucket::{Bucket, DayId, DayWrite, Result, SealForm, StorageError};
+use crate::bucket::{Bucket, DayId, DayWrite, Overflow, Result, SealForm, StorageError};
 use crate::document::{day_document, page_document, sensor_document};
 use crate::reading::{Day, Hour, Sensor};
 use crate::shown::{BUCKETS, DAYS, OVERFLOW, SENSORS, shown};
@@ -26,7 +26,7 @@ impl ShowStore for EmbeddedStore {
     ) -> Result<Vec<ShownDocument>> {
         let mut found = Vec::new();
         for document in self.read_sensors(database, &[&sensor.key]).await? {
-            found.push(render(SENSORS, &sensor_document(&document), document.rev)?);
+            found.push(render(SENSORS, &sensor_document(&document, None), document.rev)?);
         }
         let places = Projection::without_fields();
         let scanned =
@@ -38,14 +38,24 @@ impl ShowStore for EmbeddedStore {
         for hour in hours_found {
             let id = BucketId { sensor: sensor.clone(), hour };
             // Page by page, because an hour of a fast sensor has many.
+            let mut first = None;
+            let mut closed = Overflow::default();
             for number in 0..=u32::try_from(max - overflow.len()).unwrap_or(u32::MAX) {
                 let pages = self.read_pages(database, &id, &[number]).await?;
                 let Some(rev) = pages.first().map(|page| page.rev) else { break };
                 for page in Bucket::from_stored(pages).pages() {
-                    let target = if number == 0 { &mut found } else { &mut overflow };
-                    let name = if number == 0 { BUCKETS } else { OVERFLOW };
-                    target.push(render(name, &page_document(&id, page), rev)?);
+                    if number == 0 {
+                        first = Some((page.clone(), rev));
+                        continue;
+                    }
+                    overflow.push(render(OVERFLOW, &page_document(&id, page), rev)?);
+                    closed.pages += u32::from(page.closed);
+                    closed.count += if page.closed { page.readings.len() as u64 } else { 0 };
                 }
+            }
+            if let Some((mut page, rev)) = first {
+                page.overflow = page.has_overflow.then_some(closed);
+                found.push(render(BUCKETS, &page_document(&id, &page), rev)?);
             }
         }
         found.append(&mut overflow);

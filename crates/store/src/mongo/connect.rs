@@ -15,7 +15,7 @@ use super::reads::CausalClient;
 use super::settings::SealForms;
 use super::writes::durable;
 use super::{MongoStore, messages};
-use crate::bucket::{CopyRules, GroupRules, IndexRules, Result, SealForm, StorageError};
+use crate::bucket::{CopyRules, GroupRules, KindRules, Result, SealForm, StorageError};
 
 /// Maximum number of concurrent write commands, and of concurrent read commands.
 pub const CONCURRENT_COMMANDS_MAX: u32 = 4;
@@ -31,8 +31,8 @@ pub struct MongoOptions {
     pub copies: CopyRules,
     /// The groups of sensors that have group documents.
     pub groups: GroupRules,
-    /// The declared indexes.
-    pub indexes: IndexRules,
+    /// The kinds of sensors.
+    pub kinds: KindRules,
 }
 
 impl Default for MongoOptions {
@@ -42,7 +42,7 @@ impl Default for MongoOptions {
             seal_form: SealForm::Packed,
             copies: CopyRules::default(),
             groups: GroupRules::default(),
-            indexes: IndexRules::default(),
+            kinds: KindRules::default(),
         }
     }
 }

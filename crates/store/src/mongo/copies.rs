@@ -1,6 +1,6 @@
 //! Copies of metadata in pages and parts of days: the copies for new documents, and updates of existing ones.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
@@ -11,29 +11,48 @@ use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS_MAX, date};
 use crate::bucket::{CopyRefreshProgress, CopyScope, Result, StorageError};
-use crate::document::{COPIED_FIELDS, SensorCopies};
+use crate::document::{COPIED_FIELDS, CopyPlan, SensorCopies};
+use crate::reading::Sensor;
 
-/// The encoded field `meta` of new documents, by sensor.
-pub type NewCopies = HashMap<String, Vec<u8>>;
+/// What new documents get, by sensor. Sensors without copies are left out.
+pub type NewCopies = HashMap<String, NewCopy>;
+
+/// What new documents of one sensor get.
+#[derive(Debug)]
+pub struct NewCopy {
+    /// The encoded document with these elements.
+    pub elements: Vec<u8>,
+    /// The sensor's kind, which is one of the elements.
+    pub kind: Option<String>,
+}
 
 impl MongoStore {
-    /// Reads the copies for new pages and parts of these sensors. Call it just before the write: if metadata changes in
+    pub(super) fn copy_plan<'a>(&'a self, database: &'a str) -> CopyPlan<'a> {
+        CopyPlan { names: self.options.copies.names(database), kinds: &self.options.kinds }
+    }
+
+    /// Reads the copies for pages and parts of these sensors. Call it just before the write: if metadata changes in
     /// between, the refresh after that change corrects the copies.
     pub(super) async fn new_copies<'a>(
         &self,
         database: &str,
-        sensors: impl Iterator<Item = &'a str>,
+        sensors: impl Iterator<Item = &'a Sensor>,
     ) -> Result<NewCopies> {
-        let names = self.options.copies.names(database);
-        if names.is_empty() {
+        let plan = self.copy_plan(database);
+        if plan.is_empty() {
             return Ok(NewCopies::new());
         }
-        let mut keys: Vec<&str> = sensors.collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let found = self.sensor_copies(database, &keys).await?;
-        let copies = |found: SensorCopies| found.document(&names).map(|document| (found.sensor, document));
-        Ok(found.into_iter().filter_map(copies).collect())
+        let mut missing: BTreeMap<&str, &Sensor> = sensors.map(|sensor| (&*sensor.key, sensor)).collect();
+        let keys: Vec<&str> = missing.keys().copied().collect();
+        let mut found = self.sensor_copies(database, &keys).await?;
+        missing.retain(|key, _| found.iter().all(|found| found.sensor != *key));
+        found.extend(missing.into_values().map(SensorCopies::of_new));
+        let copy = |found: SensorCopies| {
+            let elements = found.document(&plan)?;
+            let kind = found.kind(&plan).map(str::to_owned);
+            Some((found.sensor, NewCopy { elements, kind }))
+        };
+        Ok(found.into_iter().filter_map(copy).collect())
     }
 
     pub(super) async fn sensor_copies(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorCopies>> {
@@ -52,7 +71,7 @@ impl MongoStore {
     pub(super) async fn run_updates(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        updates: Vec<Bson>,
+        updates: Vec<Document>,
     ) -> Result<CopyRefreshProgress> {
         if updates.is_empty() {
             return Ok(CopyRefreshProgress { documents: 0, is_complete: true });
@@ -89,12 +108,18 @@ pub(super) fn decode_copies(document: &RawDocumentBuf) -> Result<SensorCopies> {
     SensorCopies::from_document(document).map_err(|detail| StorageError::Unreadable { id: id(), detail })
 }
 
-/// Returns the statement that updates all copies of a sensor's metadata in a collection.
-pub(super) fn refresh_statement(copies: &SensorCopies, names: &[&str], scope: CopyScope) -> Result<Bson, String> {
-    let update = copies.update(names)?;
-    let mut filter = doc! { "sensor": &copies.sensor };
+/// Returns the statement that updates all copies of a sensor's metadata in a collection's documents with this condition.
+pub(super) fn refresh_statement(
+    copies: &SensorCopies,
+    plan: &CopyPlan<'_>,
+    scope: CopyScope,
+    condition: &Document,
+) -> Result<Document, String> {
+    let update = copies.update(plan)?;
+    let mut filter = condition.clone();
+    filter.insert("sensor", &copies.sensor);
     if let CopyScope::Since(hour) = scope {
         filter.insert("start", doc! { "$gte": date(hour) });
     }
-    Ok(Bson::Document(doc! { "q": filter, "u": update, "multi": true }))
+    Ok(doc! { "q": filter, "u": update, "multi": true })
 }

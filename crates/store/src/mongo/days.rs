@@ -106,8 +106,7 @@ impl DayStore for MongoStore {
         let mut found = Vec::new();
         for (batch, keys) in sensors.chunks(super::scan::SENSORS_MAX).enumerate() {
             let filter = doc! { "sensor": { "$in": keys }, "start": days.clone() };
-            let fields =
-                doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
+            let fields = doc! { "_id": 1, "schemaVersion": 1, "form": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
             let indexes: HashMap<&str, usize> = keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
             for part in self.read_parts(database, Query::new(filter).project(fields)).await? {
                 let Some(index) = part.get_str("sensor").ok().and_then(|sensor| indexes.get(sensor)) else { continue };
@@ -133,12 +132,15 @@ impl DayStore for MongoStore {
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         // Only new readings create a database. Claims, removals and changes of stored parts must not recreate a dropped one.
         let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
-        let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
+        // A rewrite of a part sets its kind again, so that no form of version 1 stays there.
+        let gets_copies =
+            |day: &&DayWrite<'_>| day.readings.is_some() && (day.rev == 0 || !self.options.kinds.is_empty());
+        let written = days.iter().filter(gets_copies).map(|day| &*day.id.sensor);
         let prepared = async {
             if days.iter().any(is_new) {
                 self.ensure_created(database).await?;
             }
-            self.new_copies(database, new).await
+            self.new_copies(database, written).await
         };
         let copies = match prepared.await {
             Ok(copies) => copies,
@@ -157,7 +159,10 @@ impl DayStore for MongoStore {
             }
             let change = match day.rev {
                 0 => insertion_with_copies(document::day_document(day, form), &copies, &day.id.sensor.key),
-                rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
+                rev => {
+                    let kind = copies.get(&*day.id.sensor.key).and_then(|copies| copies.kind.as_deref());
+                    MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form, kind) }
+                }
             };
             let bytes = change.bytes();
             if bytes > PART_BYTES_MAX {
@@ -412,7 +417,7 @@ impl PartsScan<'_> {
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
         } };
-        let fields = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 };
+        let fields = doc! { "_id": 1, "schemaVersion": 1, "form": 1, "kind": 1, "start": 1, "hour": 1, "chunk": 1 };
         let query = Query::new(filter).sort(doc! { "start": 1 }).project(fields);
         let mut by_day: BTreeMap<i64, Vec<ListedPart>> = BTreeMap::new();
         for part in self.reads.find(&self.collection, query).await? {

@@ -12,8 +12,8 @@ use super::MongoStore;
 use super::indexes;
 use super::outcome::classify;
 use super::setup::Collections;
-use crate::bucket::declared::IndexTarget;
 use crate::bucket::{Result, StorageError};
+use crate::document::SENSOR_KIND;
 use crate::names::key;
 
 /// The name prefix of declared indexes.
@@ -37,25 +37,14 @@ enum Content {
     Sensors,
 }
 
-fn index_models<'a>(content: Content, rules: impl Iterator<Item = &'a IndexTarget>) -> DeclaredIndexes {
-    let mut all = DeclaredIndexes::new();
-    for rule in rules {
-        match rule {
-            IndexTarget::Copy(name) => {
-                drop(all.insert(format!("{OWNED_PREFIX}meta.{name}"), meta_index(content, name)))
-            }
-            IndexTarget::Kind { name, measurement } => {
-                if let Some(measurement) = measurement {
-                    let index = field_index(content, "measurement", measurement);
-                    all.insert(format!("{OWNED_PREFIX}kind.{name}"), index);
-                }
-                if content == Content::Sensors {
-                    all.insert(format!("{OWNED_PREFIX}named.{name}"), field_index(content, "meta.kind", name));
-                }
-            }
-        }
-    }
-    all
+fn index_models<'a>(
+    content: Content,
+    copies: impl Iterator<Item = &'a str>,
+    kinds: impl Iterator<Item = &'a str>,
+) -> DeclaredIndexes {
+    let of_copies = copies.map(|name| (format!("{OWNED_PREFIX}meta.{name}"), meta_index(content, name)));
+    let of_kinds = kinds.map(|name| (format!("{OWNED_PREFIX}kind.{name}"), kind_index(content, name)));
+    of_copies.chain(of_kinds).collect()
 }
 
 /// Returns the index of documents with a metadata name, by its value and then by time.
@@ -68,10 +57,10 @@ fn meta_index(content: Content, name: &str) -> DeclaredIndex {
     }
 }
 
-/// Returns the index of documents with this value of a field, by time.
-fn field_index(content: Content, field: &str, value: &str) -> DeclaredIndex {
+/// Returns the index of documents of a kind, by time.
+fn kind_index(content: Content, name: &str) -> DeclaredIndex {
     let time = if content == Content::Readings { "start" } else { "lastSeen" };
-    DeclaredIndex { keys: doc! { time: 1 }, filter: doc! { field: value } }
+    DeclaredIndex { keys: doc! { time: 1 }, filter: doc! { SENSOR_KIND: name } }
 }
 
 impl DeclaredIndex {
@@ -90,9 +79,9 @@ impl DeclaredIndex {
 impl MongoStore {
     fn declared_indexes(&self, database: &str) -> [(Collection<RawDocumentBuf>, DeclaredIndexes); 4] {
         let Collections { buckets, overflow, days, sensors, .. } = Collections::new(&self.mongo, database);
-        let readings = index_models(Content::Readings, self.options.indexes.for_database(database));
-        let sensor_indexes = index_models(Content::Sensors, self.options.indexes.for_database(database));
-        [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, sensor_indexes)]
+        let [readings, of_sensors] = [Content::Readings, Content::Sensors]
+            .map(|content| index_models(content, self.options.copies.indexed(database), self.options.kinds.indexed()));
+        [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of_sensors)]
     }
 
     /// Creates missing indexes and drops undeclared ones. Returns the number of indexes created and dropped.
@@ -149,25 +138,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indexes_follow_from_rules_and_content() {
-        let rules = [
-            IndexTarget::Copy("a.b".into()),
-            IndexTarget::Kind { name: "press".into(), measurement: Some("machine".into()) },
-            IndexTarget::Kind { name: "spare".into(), measurement: None },
-        ];
-        let names = |content| index_models(content, rules.iter()).into_keys().collect::<Vec<_>>();
-        assert_eq!(names(Content::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
-        let of_sensors =
-            ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.named.press", "hourglass.named.spare"];
-        assert_eq!(names(Content::Sensors), of_sensors);
-        let all = index_models(Content::Readings, rules.iter());
+    fn indexes_follow_from_names_and_content() {
+        let models = |content| index_models(content, ["a.b"].into_iter(), ["press", "spare"].into_iter());
+        let all = models(Content::Readings);
+        let names = ["hourglass.kind.press", "hourglass.kind.spare", "hourglass.meta.a.b"];
+        assert_eq!(all.keys().collect::<Vec<_>>(), names);
+        assert_eq!(models(Content::Sensors).into_keys().collect::<Vec<_>>(), names);
         let index = &all["hourglass.meta.a.b"];
         assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
         assert_eq!(index.filter, doc! { "meta.a%2Eb": { "$exists": true } });
-        // An index with the same name but another measurement does not match.
-        let other = [IndexTarget::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].matches(&found));
-        assert!(!index_models(Content::Readings, other.iter())["hourglass.kind.press"].matches(&found));
+        assert!(!all["hourglass.kind.spare"].matches(&found));
+        assert!(!models(Content::Sensors)["hourglass.kind.press"].matches(&found), "by another time");
     }
 }

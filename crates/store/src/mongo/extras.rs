@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use bson::{Bson, RawDocumentBuf, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use futures_util::future::join_all;
 
 use super::MongoStore;
@@ -11,47 +11,58 @@ use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::store::{Extent, GroupUpdateStep, MongoExtras, StaleCopyStep};
-use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, Result, StorageError};
-use crate::document::GroupPage;
+use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, KindRules, Result, StorageError};
+use crate::document::{CopyPlan, GroupPage};
 
 #[async_trait]
 impl MongoExtras for MongoStore {
     fn keeps_copies(&self) -> bool {
-        !self.options.copies.is_empty()
+        !(self.options.copies.is_empty() && self.options.kinds.is_empty())
     }
 
     async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopyRefreshProgress> {
-        let names = self.options.copies.names(database);
+        let plan = self.copy_plan(database);
         let collections = Collections::new(&self.mongo, database);
-        let copies = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
+        let copies = if plan.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
         let mut done = CopyRefreshProgress { documents: 0, is_complete: true };
         if copies.is_empty() {
             return Ok(done);
         }
-        let unreadable = |detail| StorageError::Unreadable { id: database.to_owned(), detail };
-        let updates = copies.iter().map(|copies| refresh_statement(copies, &names, scope));
-        let updates = updates.collect::<Result<Vec<Bson>, _>>().map_err(unreadable)?;
-        // Run the commands concurrently, so that they share one wait for the journal.
-        let targets = [&collections.buckets, &collections.overflow, &collections.days];
-        let commands = targets.map(|collection| self.run_updates(collection, updates.clone()));
+        let statements = |plan: &CopyPlan<'_>, condition: Document| {
+            let statement = |copies| refresh_statement(copies, plan, scope, &condition);
+            let statements = copies.iter().map(statement).collect::<Result<Vec<Document>, _>>();
+            statements.map_err(|detail| StorageError::Unreadable { id: database.to_owned(), detail })
+        };
+        let updates = statements(&plan, doc! {})?;
+        let mut of_days = updates.clone();
+        if !plan.kinds.is_empty() {
+            // In version 1 of parts of days, `kind` was the form.
+            of_days = statements(&plan, doc! { "schemaVersion": { "$gt": 1 } })?;
+            if !plan.names.is_empty() {
+                let kinds = &KindRules::default();
+                let without_kind = CopyPlan { names: plan.names.clone(), kinds };
+                of_days.extend(statements(&without_kind, doc! { "schemaVersion": 1 })?);
+            }
+        }
+        let targets =
+            [(&collections.buckets, updates.clone()), (&collections.overflow, updates), (&collections.days, of_days)];
+        let commands = targets.map(|(collection, updates)| self.run_updates(collection, updates));
         for updated in join_all(commands).await {
             let updated = updated?;
             done.documents += updated.documents;
             done.is_complete &= updated.is_complete;
         }
         if done.is_complete && scope == CopyScope::All {
-            let marks = copies.iter().filter(|copies| copies.is_stale(&names)).map(|copies| {
-                let update = doc! { "$set": { "copied": copies.done(&names) } };
-                Bson::Document(doc! { "q": { "_id": &copies.sensor }, "u": update })
-            });
+            let marks = copies.iter().filter(|copies| copies.is_stale(&plan));
+            let marks = marks.map(|copies| doc! { "q": { "_id": &copies.sensor }, "u": copies.done(&plan) });
             self.run_updates(&collections.sensors, marks.collect()).await?;
         }
         Ok(done)
     }
 
     async fn next_stale_copies(&self, database: &str, last_key: &str, max: usize) -> Result<StaleCopyStep> {
-        let names = self.options.copies.names(database);
-        if names.is_empty() {
+        let plan = self.copy_plan(database);
+        if plan.is_empty() {
             return Ok(StaleCopyStep::default());
         }
         let sensors = Collections::new(&self.mongo, database).sensors;
@@ -60,7 +71,7 @@ impl MongoExtras for MongoStore {
         let found = self.find(&sensors, query.limit(Extent::pages(max))).await?;
         let found = found.iter().map(decode_copies).collect::<Result<Vec<_>, _>>()?;
         let last_key = found.last().filter(|_| found.len() >= max).map(|copies| copies.sensor.clone());
-        let stale = found.into_iter().filter(|copies| copies.is_stale(&names));
+        let stale = found.into_iter().filter(|copies| copies.is_stale(&plan));
         Ok(StaleCopyStep { sensors: stale.map(|copies| copies.sensor).collect(), last_key })
     }
 

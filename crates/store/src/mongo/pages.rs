@@ -30,7 +30,7 @@ impl PageStore for MongoStore {
             |write: &PageWrite<'_>, page: usize, kind: WriteKind| write.bucket.pages()[page].pending() == Some(kind);
         let has_new_page =
             |write: &&PageWrite<'_>| write.group.iter().any(|page| has_pending(write, *page, WriteKind::Insert));
-        let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);
+        let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor);
         let collections = match self.ensure_created(database).await {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
@@ -272,11 +272,14 @@ impl SensorStore for MongoStore {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); documents.len()],
         };
-        let change = |sensor: &SensorDocument| match sensor.rev {
-            0 => writes::insertion(document::sensor_document(sensor)),
-            rev => {
-                let id = sensor.sensor.key.to_string();
-                MongoWrite::Update { id, shard: None, rev, update: document::sensor_update(sensor) }
+        let change = |sensor: &SensorDocument| {
+            let kind = document::kind_of(&self.options.kinds, &sensor.sensor.measurement, &sensor.meta);
+            match sensor.rev {
+                0 => writes::insertion(document::sensor_document(sensor, kind)),
+                rev => {
+                    let id = sensor.sensor.key.to_string();
+                    MongoWrite::Update { id, shard: None, rev, update: document::sensor_update(sensor, kind) }
+                }
             }
         };
         let outcomes = Mutex::new(vec![WriteOutcome::Applied; documents.len()]);

@@ -83,7 +83,7 @@ pub fn view_name(database: &str) -> String {
 /// logged. A condition on `sensor` or `start` uses the index of each collection.
 async fn create_view(mongo: &Database, database: &str) {
     let Collections { buckets, overflow, days, .. } = Collections::new(mongo, database);
-    let plain_days = doc! { "coll": days.name(), "pipeline": [{ "$match": { "kind": "plain" } }] };
+    let plain_days = doc! { "coll": days.name(), "pipeline": [{ "$match": { "form": "plain" } }] };
     let pipeline = [
         doc! { "$unionWith": { "coll": overflow.name() } },
         doc! { "$unionWith": plain_days },
@@ -138,10 +138,12 @@ pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
+fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 8] {
     // For range reads of a sensor, users' queries in `mongosh`, and the shard key of a cluster. Reads of one hour of all
     // sensors and deletion of old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+    // For users' queries for the sensors of a measurement.
+    let by_measurement = Index { keys: doc! { "measurement": 1, "start": 1 }, sparse: false };
     // Contains only chunks, so that sealing finds them.
     let chunks = Index { keys: doc! { "chunkOf": 1 }, sparse: true };
     // Contains only outliers, so that listing them does not scan all sensors.
@@ -150,6 +152,9 @@ fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumen
         (&collections.buckets, by_sensor.clone()),
         (&collections.overflow, by_sensor.clone()),
         (&collections.days, by_sensor),
+        (&collections.buckets, by_measurement.clone()),
+        (&collections.overflow, by_measurement.clone()),
+        (&collections.days, by_measurement),
         (&collections.days, chunks),
         (&collections.sensors, outliers),
     ]
@@ -249,7 +254,7 @@ fn page_schema() -> Document {
 }
 
 fn day_schema() -> Document {
-    let mut schema = schema("kind sensor measurement tags start end rev count first last floor");
+    let mut schema = schema("form sensor measurement tags start end rev count first last floor");
     if let Ok(properties) = schema.get_document_mut("properties") {
         properties.insert("count", doc! { "bsonType": ["int", "long"], "minimum": 0 });
         properties.insert("readings", doc! { "bsonType": ["array", "binData"] });

@@ -96,10 +96,10 @@ pub fn insertion(document: Vec<u8>) -> MongoWrite {
     MongoWrite::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
 }
 
-/// As [`insertion`], with the copies of a sensor's metadata.
+/// As [`insertion`], with the copies for a sensor.
 pub fn insertion_with_copies(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
     insertion(match copies.get(sensor) {
-        Some(copies) => document::with_copies(document, copies),
+        Some(copies) => document::with_elements(document, &copies.elements),
         None => document,
     })
 }

@@ -282,6 +282,8 @@ fn a_page_takes_exactly_its_cap_of_readings() {
             let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
             assert_eq!(found, pages, "{count} readings");
             assert_eq!(bucket.pages()[0].has_overflow, pages.len() > 1);
+            let overflow = bucket.pages()[0].overflow.map(|overflow| (overflow.pages, overflow.count));
+            assert_eq!(overflow, (pages.len() > 1).then(|| (pages.len() as u32 - 2, 10 * (pages.len() as u64 - 2))));
             let open: Vec<bool> = bucket.pages().iter().map(|page| !page.closed).collect();
             assert_eq!(open.iter().rposition(|open| *open), Some(pages.len() - 1), "only the last page is open");
             assert_eq!(open.iter().filter(|open| **open).count(), 1);

@@ -47,7 +47,7 @@ impl Bucket {
 
     /// The pages to insert next; empty unless a page other than page 0 is new. They are all pages split off stored
     /// pages, and as many others, in order, as [`INSERT_BYTES`] allows.
-    fn next_inserts(&self) -> Vec<usize> {
+    pub(super) fn next_inserts(&self) -> Vec<usize> {
         let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
         if !unstored.clone().any(|p| self.pages[p].number > 0) {
             return Vec::new();
@@ -68,5 +68,6 @@ impl Bucket {
             self.pages[*p].mark_written();
         }
         self.pages.retain(|page| !page.is_removed);
+        self.note_overflow();
     }
 }

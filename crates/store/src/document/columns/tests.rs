@@ -105,7 +105,7 @@ proptest! {
             let plain = plain.fold(Readings::default(), |mut all, (_, part)| { all.unite(&part); all });
             let plain_write = self::write(&id, &plain);
             let plain_document = encoded(&plain_write, SealForm::Columns);
-            prop_assert_eq!(plain_document.get_str("kind").ok(), Some("plain"));
+            prop_assert_eq!(plain_document.get_str("form").ok(), Some("plain"));
             prop_assert!(decode_day(&plain_document).expect("a day").readings == plain);
             prop_assert_eq!(decode_raw_day(&plain_document).expect("a day").mismatches.len(), 0);
             if readings.is_empty() {
@@ -117,8 +117,8 @@ proptest! {
                 prop_assert_eq!(scanned(&old, &Projection::SUMMARIES), scanned(document, &Projection::SUMMARIES));
                 prop_assert_eq!(decode_raw_day(&old).expect("a day").mismatches.len(), 0);
             }
-            let kinds = [&columns, &packed].map(|document| document.get_str("kind").unwrap_or_default());
-            prop_assert_eq!(kinds, ["columns", "packed"]);
+            let forms = [&columns, &packed].map(|document| document.get_str("form").unwrap_or_default());
+            prop_assert_eq!(forms, ["columns", "packed"]);
             let day = decode_day(&columns).expect("a day");
             let of_packed = decode_day(&packed).expect("a day");
             prop_assert_eq!((day.rev, &day.readings), (of_packed.rev, &of_packed.readings));
@@ -137,7 +137,7 @@ proptest! {
             let from_old = old.iter().map(|document| (document, &write, SealForm::Packed));
             for (before, write, form) in from_old.chain(forms).chain(to_plain).chain(from_plain) {
                 let mut updated: Document = Document::try_from(&**before).expect("a document");
-                let update = Document::from_reader(&*day_update(write, form)).expect("an update");
+                let update = Document::from_reader(&*day_update(write, form, None)).expect("an update");
                 updated.extend(update.get_document("$set").expect("$set").clone());
                 for name in update.get_document("$unset").expect("$unset").keys() {
                     updated.remove(name);
@@ -160,7 +160,7 @@ fn chunks_and_oversized_parts_are_packed() {
     let chunk = id(DayPart::Chunk { stamp: 7, hour: 0 });
     let whole = id(DayPart::Whole);
     let hour = id(DayPart::Hour(3));
-    for (id, readings, kind) in [
+    for (id, readings, form) in [
         (&chunk, &small, "chunk"),
         (&whole, &large, "packed"),
         (&hour, &large, "packed"),
@@ -171,7 +171,7 @@ fn chunks_and_oversized_parts_are_packed() {
         (&whole, &plain, "plain"),
     ] {
         let document = encoded(&write(id, readings), SealForm::Columns);
-        assert_eq!(document.get_str("kind").ok(), Some(kind), "{:?}", id.part);
+        assert_eq!(document.get_str("form").ok(), Some(form), "{:?}", id.part);
         assert_eq!(&decode_day(&document).expect("a day").readings, readings, "{:?}", id.part);
         assert_eq!(decode_raw_day(&document).expect("a day").mismatches.len(), 0);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::*;
-use crate::bucket::page::{LeftOut, WriteKind};
+use crate::bucket::page::{LeftOut, Overflow, WriteKind};
 use crate::bucket::summary::{Fold, Summary};
 
 pub(super) type Fields = BTreeMap<String, Value>;
@@ -120,6 +120,7 @@ struct Record {
     rev: u64,
     closed: bool,
     has_overflow: bool,
+    overflow: Option<Overflow>,
     readings: Readings,
 }
 
@@ -217,7 +218,7 @@ impl SimulatedStore {
             };
             let closed = page.closed;
             let has_overflow = page.has_overflow;
-            let record = Record { rev: page.next_rev(), closed, has_overflow, readings };
+            let record = Record { rev: page.next_rev(), closed, has_overflow, overflow: page.overflow, readings };
             self.pages.insert(page.number, record);
         }
         self.writes += 1;
@@ -233,6 +234,12 @@ impl SimulatedStore {
         );
         assert!(self.pages.values().filter(|record| !record.closed).count() <= 1, "two open pages");
         assert!(self.pages.len() == 1 || self.pages[&0].has_overflow, "page 0 must have the overflow mark");
+        if let Some(overflow) = self.pages.get(&0).and_then(|record| record.overflow) {
+            let closed = self.pages.iter().filter(|(number, record)| **number > 0 && record.closed);
+            let counts: Vec<usize> = closed.map(|(_, record)| record.readings.len()).collect();
+            let found = (overflow.pages as usize, overflow.count);
+            assert_eq!(found, (counts.len(), counts.iter().sum::<usize>() as u64), "page 0 counts the closed pages");
+        }
         let mut seen = BTreeSet::new();
         for (number, record) in &self.pages {
             let times = record.readings.times();
