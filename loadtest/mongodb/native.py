@@ -214,6 +214,8 @@ def refusals(native):
         "change stream": lambda: plant.watch().close(),
         "write in a transaction": write_in_transaction,
         "rename the collection": lambda: plant.rename("other"),
+        "compact": lambda: database.command("compact", "plant", force=True),
+        "compact its buckets": lambda: database.command("compact", "system.buckets.plant", force=True),
         "$merge into it": lambda: list(plant.aggregate([{"$limit": 1}, {"$merge": "plant"}])),
     }
     for name, attempt in attempts.items():
@@ -247,13 +249,14 @@ def change(native, hourglass, count):
     rng = random.Random(3)
     corrected = [(rng.randrange(len(native.fleet.names)), rng.randrange(1440), 99.5, 1.5) for _ in range(CORRECTIONS)]
     before = lab.cpu(hourglass.pids)
+    hourglass.insert("plant", START_S, corrected)
+    hourglass.settle()
+    hourglass.server.run_job("seal")
+    rows.append(("CPU ms per corrected reading of a sealed day", "refused", (lab.cpu(hourglass.pids) - before) / CORRECTIONS * 1000))
     with hourglass.database.watch() as changes:
-        hourglass.insert("plant", START_S, corrected)
+        hourglass.insert("plant", START_S, corrected[:1])
         hourglass.settle()
-        hourglass.server.run_job("seal")
-        cost = (lab.cpu(hourglass.pids) - before) / CORRECTIONS * 1000
-        rows.append(("change streams show them", "refused", changes.try_next() is not None))
-    rows.append(("CPU ms per corrected reading of a sealed day", "refused", cost))
+        rows.append(("change streams work", "refused", changes.try_next() is not None))
     statement = f"DELETE FROM climate WHERE time >= {START_S}s AND time < {START_S + DAY_S}s"
     before = lab.cpu(hourglass.pids)
     hourglass.server.ask("POST", f"/query?db=plant&q={quote(statement)}")
@@ -310,9 +313,6 @@ def measure_loads(native, hourglass, fleet, minutes):
         buckets = native.database[f"system.buckets.{name}"]
         compressed = buckets.count_documents({"control.version": 2})
         rows.append((f"compressed buckets, {name}", f"{compressed:,} of {buckets.count_documents({}):,}", ""))
-    hourglass.server.run_job("compact")
-    files, _, _ = lab.sizes(hourglass.database, hourglass.collections("plant"))
-    rows.append(("files after `compact`, plant", "refused", files / count))
     return rows
 
 
