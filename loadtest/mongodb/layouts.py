@@ -28,7 +28,7 @@ class Layouts:
     def __init__(self, hourglass):
         self.hourglass, self.database, self.mongod = hourglass, hourglass.database, hourglass.pids[:1]
 
-    def ask(self, name, *commands, times=50):
+    def ask(self, name, *commands, times=200):
         """Returns a row about a question that takes these commands one after the other."""
         documents = 0
         for command in commands:
@@ -79,6 +79,7 @@ def compare_reads(layouts, fleet, start):
     newest_of = lambda key: [{"$sort": {"sensor": -1, key: -1}}, {"$group": {"_id": "$sensor", "of": {"$first": "$$ROOT"}}}]
     day_of_one, id_of_day = {"sensor": sensor, "start": date(START_S)}, {"$regex": f"^{date(START_S):%Y-%m-%d} "}
     return [
+        ask("a question without an answer", find("live.sensors", {"_id": "none"})),
         ask("readings of a sensor and hour: 1 page", find("live.buckets", {"sensor": sensor, "start": hour})),
         ask("60 documents", find("readings", of_hour)),
         ask("12 hourly means of a sensor: summaries in pages", find("live.buckets", {"sensor": sensor}, {"summary": 1})),
