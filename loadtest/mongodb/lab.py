@@ -138,7 +138,8 @@ class Hourglass:
             answer = json.loads(text)
             if status == 200 and not answer["left"]:
                 return answer["progress"]
-            # 202: it still runs.
+            # 202: it still runs. Work that must wait for the WAL is left to later runs.
+            time.sleep(0 if status == 202 else 1)
             run = f"?run={answer['run']}" if status == 202 else ""
         sys.exit(f"the job {name} does not end")
 

@@ -245,6 +245,7 @@ def change(native, hourglass, count):
     for system in (native, hourglass):
         system.insert("plant", START_S, again)
         system.settle()
+    hourglass.server.run_job("seal")
     rows = [("readings stored again when sent twice", native.database.plant.count_documents({}) - count, total() - count)]
     rng = random.Random(3)
     corrected = [(rng.randrange(len(native.fleet.names)), rng.randrange(1440), 99.5, 1.5) for _ in range(CORRECTIONS)]
