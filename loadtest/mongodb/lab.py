@@ -21,11 +21,17 @@ def free_port():
             return port
 
 
+def shown(cell):
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:,.0f}" if cell >= 100 else f"{cell:.3g}"
+
+
 def show(title, columns, rows):
     """Prints a Markdown table."""
     print(f"\n**{title}**\n\n| | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
-    for name, *cells in rows:
-        print(f"| {name} | {' | '.join(f'{cell:,.3g}' if isinstance(cell, float) else str(cell) for cell in cells)} |")
+    for cells in rows:
+        print(f"| {' | '.join(map(shown, cells))} |")
     sys.stdout.flush()
 
 
