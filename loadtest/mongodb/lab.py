@@ -58,11 +58,12 @@ class Lab(contextlib.ExitStack):
         data = self.folder / name
         data.mkdir()
         port = free_port()
-        parameters = ["diagnosticDataCollectionEnabled=false", "shutdownTimeoutMillisForSignaledShutdown=100", "ttlMonitorSleepSecs=1",
-                      "minSnapshotHistoryWindowInSeconds=0"]
+        parameters = ["diagnosticDataCollectionEnabled=false", "shutdownTimeoutMillisForSignaledShutdown=100",
+                      "ttlMonitorSleepSecs=1", "minSnapshotHistoryWindowInSeconds=0"]
         set_parameters = [word for parameter in parameters for word in ("--setParameter", parameter)]
-        process = self.spawn(name, [self.options.mongod, "--replSet", "lab", "--bind_ip", "127.0.0.1", "--port", str(port), "--dbpath", data,
-                                    "--nounixsocket", "--wiredTigerCacheSizeGB", "1", *set_parameters])
+        process = self.spawn(name, [
+            self.options.mongod, "--replSet", "lab", "--bind_ip", "127.0.0.1", "--port", str(port), "--dbpath", data,
+            "--nounixsocket", "--wiredTigerCacheSizeGB", "1", *set_parameters])
         connect = lambda: self.enter_context(pymongo.MongoClient(
             "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=WAIT_S * 1000, socketTimeoutMS=TIME_MAX_S * 1000))
         admin = connect().admin

@@ -1,7 +1,7 @@
 """Compares ways to lay out the same data in MongoDB: embedded or referenced, one document or several.
 
-Takes the documents that hourglass wrote, stores the same data in the other form beside them, and asks both. Prints the documents that
-MongoDB examines, the bytes of the answer, and mongod's CPU time. Needs pymongo."""
+Takes the documents that hourglass wrote, stores the same data in the other form beside them, and asks both. Prints the
+documents that MongoDB examines, the bytes of the answer, and mongod's CPU time. Needs pymongo."""
 import time
 
 import pymongo
@@ -26,7 +26,8 @@ def examined(plan):
 
 class Layouts:
     def __init__(self, hourglass):
-        self.hourglass, self.database, self.mongod = hourglass, hourglass.database, hourglass.pids[:1]
+        self.database = hourglass.database
+        self.mongod = hourglass.pids[:1]
 
     def ask(self, name, *commands, times=200):
         """Returns a row about a question that takes these commands one after the other."""
@@ -47,11 +48,13 @@ class Layouts:
         collection = self.database["writes"]
         collection.drop()
         collection.insert_many([page | {"_id": number} for number in range(WRITTEN_PAGES)])
-        before, started = lab.cpu(self.mongod), self.oplog()
+        oplog = self.oplog()
+        before = lab.cpu(self.mongod)
         for attempt in range(WRITE_ROUNDS):
             collection.bulk_write([change(number, attempt) for number in range(WRITTEN_PAGES)], ordered=False)
+        cpu = lab.cpu(self.mongod) - before
         writes = WRITE_ROUNDS * WRITTEN_PAGES
-        return name, (lab.cpu(self.mongod) - before) / writes * 1e6, f"{(self.oplog() - started) / writes:,.0f}"
+        return name, cpu / writes * 1e6, (self.oplog() - oplog) / writes
 
     def oplog(self):
         written = {"ns": f"{self.database.name}.writes", "op": {"$in": ["i", "u"]}}
@@ -69,7 +72,9 @@ def aggregate(collection, *stages):
 
 def compare_reads(layouts, fleet, start):
     """Asks for pages or single documents, copies or references, groups or sensors, days in one document or two."""
-    ask, database, sensor = layouts.ask, layouts.database, f"climate,sensor={fleet.names[7]}"
+    ask = layouts.ask
+    database = layouts.database
+    sensor = f"climate,sensor={fleet.names[7]}"
     hour = date(start + 6 * 3600)
     of_hour = {"sensor": sensor, "ts": {"$gte": hour, "$lt": date(start + 7 * 3600)}}
     mean = {"$group": {"_id": {"$dateTrunc": {"date": "$ts", "unit": "hour"}}, "mean": {"$avg": "$temp"}}}
@@ -77,7 +82,8 @@ def compare_reads(layouts, fleet, start):
     join = {"$lookup": {"from": "live.sensors", "localField": "sensor", "foreignField": "_id", "as": "of"}}
     id_of_hour = {"$regex": f"^{hour:%Y-%m-%dT%H} "}
     newest_of = lambda key: [{"$sort": {"sensor": -1, key: -1}}, {"$group": {"_id": "$sensor", "of": {"$first": "$$ROOT"}}}]
-    day_of_one, id_of_day = {"sensor": sensor, "start": date(START_S)}, {"$regex": f"^{date(START_S):%Y-%m-%d} "}
+    day_of_one = {"sensor": sensor, "start": date(START_S)}
+    id_of_day = {"$regex": f"^{date(START_S):%Y-%m-%d} "}
     return [
         ask("a question without an answer", find("live.sensors", {"_id": "none"})),
         ask("readings of a sensor and hour: 1 page", find("live.buckets", {"sensor": sensor, "start": hour})),
@@ -94,7 +100,8 @@ def compare_reads(layouts, fleet, start):
         ask("pages of a site and hour: by the copied name", find("live.buckets", {"meta.site": "site7", "start": hour})),
         ask("sensors first, then their pages", find("live.sensors", {"meta.site": "site7"}, {"_id": 1}),
             find("live.buckets", {"sensor": {"$in": in_site}, "start": hour})),
-        ask("`$lookup` for each page of the hour", aggregate("live.buckets", {"$match": {"_id": id_of_hour}}, join, {"$match": {"of.meta.site": "site7"}})),
+        ask("`$lookup` for each page of the hour",
+            aggregate("live.buckets", {"$match": {"_id": id_of_hour}}, join, {"$match": {"of.meta.site": "site7"}})),
         ask("hourly summaries of all sensors and a day: whole days", find("plant.days", {"_id": id_of_day}, {"hours": 1})),
         ask("days without readings", find("summaries", {"_id": id_of_day}, {"hours": 1})),
         ask("readings and summaries of a sensor and day: whole day", find("plant.days", day_of_one)),
@@ -113,7 +120,8 @@ def compare_writes(layouts):
         rows.append(layouts.write(f"rewrite a page of {count:,} readings", page, replace))
         for new in (1, 60):
             added = {"$push": {"readings": {"$each": [reading(count + minute) for minute in range(new)]}}}
-            rows.append(layouts.write(f"`$push` {new} to such a page", page, lambda number, _: pymongo.UpdateOne({"_id": number}, added)))
+            append = lambda number, _: pymongo.UpdateOne({"_id": number}, added)
+            rows.append(layouts.write(f"`$push` {new} to such a page", page, append))
     return rows
 
 
@@ -133,7 +141,8 @@ def main():
         hourglass.settle()
         for job in ("seal", "index", "group", "refresh"):
             hourglass.server.run_job(job)
-        documents = [{"sensor": f"climate,sensor={live.names[number]}", "ts": date(start + minute * 60), "temp": temp, "humidity": humidity}
+        documents = [{"sensor": f"climate,sensor={live.names[number]}", "ts": date(start + minute * 60),
+                      "temp": temp, "humidity": humidity}
                      for number, minute, temp, humidity in live.readings(range(HOURS * 60))]
         database.readings.insert_many(documents)
         database.readings.create_index([("sensor", 1), ("ts", 1)])
@@ -141,11 +150,14 @@ def main():
         database["plant.days"].aggregate([{"$project": {"sealed": 1}}, {"$out": "packed"}])
         for keys in ([("sensor", 1), ("start", 1)], [("chunkOf", 1)], [("meta.site", 1), ("start", 1)]):
             database.summaries.create_index(keys)
-        print(f"mongod {hourglass.client.server_info()['version']}, {options.sensors} sensors, {len(documents):,} readings in pages and singly")
+        version = hourglass.client.server_info()["version"]
+        print(f"mongod {version}, {options.sensors} sensors, {len(documents):,} readings in pages and singly")
         rows = []
-        for name, collections, readings in (("readings in hour pages", ["live.buckets"], len(documents)), ("one document per reading", ["readings"], len(documents)),
-                                            ("days, whole", ["plant.days"], options.sensors * 2880),
-                                            ("days, summaries and readings apart", ["summaries", "packed"], options.sensors * 2880)):
+        forms = [("readings in hour pages", ["live.buckets"], len(documents)),
+                 ("one document per reading", ["readings"], len(documents)),
+                 ("days, whole", ["plant.days"], options.sensors * 2880),
+                 ("days, summaries and readings apart", ["summaries", "packed"], options.sensors * 2880)]
+        for name, collections, readings in forms:
             _, used, indexes = lab.sizes(database, collections)
             count = sum(database[each].count_documents({}) for each in collections)
             rows.append((name, f"{count:,}", used / readings, indexes / readings))

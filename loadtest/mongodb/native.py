@@ -1,7 +1,7 @@
 """Compares MongoDB's time-series collections with hourglass on MongoDB: the same readings, each on a mongod of its own.
 
-Prints Markdown tables: bytes and CPU per reading, queries, and what a time-series collection refuses, with MongoDB's errors. Times are
-CPU times of the servers, without the client. Needs pymongo."""
+Prints Markdown tables: bytes and CPU per reading, queries, and what a time-series collection refuses, with MongoDB's
+errors. Times are CPU times of the servers, without the client. Needs pymongo."""
 import datetime, random, statistics, time
 from itertools import accumulate
 from urllib.parse import quote
@@ -77,12 +77,14 @@ class Native:
         find = self.database.plant.aggregate
         match question:
             case "hourly means of a sensor and day":
-                return sorted(row["mean"] for row in find([{"$match": one | day_of_all}, {"$group": {"_id": hour, "mean": {"$avg": "$temp"}}}]))
+                group = {"$group": {"_id": hour, "mean": {"$avg": "$temp"}}}
+                return sorted(row["mean"] for row in find([{"$match": one | day_of_all}, group]))
             case "hourly means of all sensors by site, a day":
                 group = {"$group": {"_id": {"site": "$meta.site", "hour": hour}, "mean": {"$avg": "$temp"}}}
                 return sorted(row["mean"] for row in find([{"$match": day_of_all}, group]))
             case "readings of a sensor and day":
-                return sorted(row["temp"] for row in find([{"$match": one | day_of_all}, {"$project": {"_id": 0, "ts": 1, "temp": 1}}]))
+                fields = {"$project": {"_id": 0, "ts": 1, "temp": 1}}
+                return sorted(row["temp"] for row in find([{"$match": one | day_of_all}, fields]))
             case "readings above a value, all sensors, a day":
                 return [row["count"] for row in find([{"$match": day_of_all | {"temp": {"$gt": 20}}}, {"$count": "count"}])]
             case "latest reading of a sensor":
@@ -147,9 +149,10 @@ class Hourglass:
                 return temps(get(f"api/v1/latest?db=plant&{all_sensors}&limit=1000"))
 
 
-QUESTIONS = [("hourly means of a sensor and day", 300), ("readings of a sensor and day", 300), ("latest reading of a sensor", 300),
-             ("latest reading of all sensors", 30), ("hourly means of all sensors by site, a day", 10),
-             ("readings above a value, all sensors, a day", 10)]
+# Each with the number of times to ask it.
+QUESTIONS = [("hourly means of a sensor and day", 300), ("readings of a sensor and day", 300),
+             ("latest reading of a sensor", 300), ("latest reading of all sensors", 30),
+             ("hourly means of all sensors by site, a day", 10), ("readings above a value, all sensors, a day", 10)]
 
 
 def load(systems, name, start, parts):
@@ -239,7 +242,8 @@ def change(native, hourglass, count):
     """Sends readings twice, corrects some and deletes some."""
     def total():
         path = "/api/v1/summary?db=plant&measurement=climate&group_by=*&agg=count&fields=temp&step=1d&from=2025-01-01&to=now"
-        return sum(window["fields"]["temp"]["count"] for each in hourglass.server.ask("GET", path)["series"] for window in each["windows"])
+        series = hourglass.server.ask("GET", path)["series"]
+        return sum(window["fields"]["temp"]["count"] for each in series for window in each["windows"])
 
     again = list(native.fleet.readings(range(2)))
     for system in (native, hourglass):
@@ -253,7 +257,8 @@ def change(native, hourglass, count):
     hourglass.insert("plant", START_S, corrected)
     hourglass.settle()
     hourglass.server.run_job("seal")
-    rows.append(("CPU ms per corrected reading of a sealed day", "refused", (lab.cpu(hourglass.pids) - before) / CORRECTIONS * 1000))
+    cost = (lab.cpu(hourglass.pids) - before) / CORRECTIONS * 1000
+    rows.append(("CPU ms per corrected reading of a sealed day", "refused", cost))
     with hourglass.database.watch() as changes:
         hourglass.insert("plant", START_S, corrected[:1])
         hourglass.settle()
@@ -275,7 +280,8 @@ def main():
     with lab.Lab(options) as servers:
         native = Native(servers, fleet)
         hourglass = Hourglass(servers, fleet)
-        print(f"mongod {native.client.server_info()['version']}, pymongo {pymongo.version}, {options.sensors} sensors, {options.days} days")
+        version = native.client.server_info()["version"]
+        print(f"mongod {version}, pymongo {pymongo.version}, {options.sensors} sensors, {options.days} days")
         for system in (native, hourglass):
             for name in ("plant", "live"):
                 system.create(name)
