@@ -67,6 +67,12 @@ fn check(lists: &FileLists) -> Result<(), String> {
     if copies.iter().any(|copy| copy.name.contains(',')) {
         return Err("[[meta.copy]]: name contains a comma: such metadata cannot be copied".to_owned());
     }
+    for copy in copies {
+        let inside = format!("{}.", copy.name);
+        if let Some(part) = copies.iter().find(|other| other.name.starts_with(&inside)) {
+            return Err(format!("[[meta.copy]]: {:?} is a part of {:?}: copy one of them", part.name, copy.name));
+        }
+    }
     for (index, Kind { name, .. }) in kinds.iter().enumerate() {
         if name.is_empty() {
             return Err("[[kinds]]: name is empty: set the name that metadata uses for the kind".to_owned());

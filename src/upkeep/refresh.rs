@@ -27,6 +27,8 @@ const BATCH_SENSORS_MIN: usize = 64;
 const BATCH_SENSORS_MAX: usize = 1024;
 /// The intended duration of a refresh, to which the number of sensors adapts.
 const STEP: Duration = Duration::from_millis(500);
+/// Maximum number of sensors that the job's note names.
+const LISTED_MAX: usize = 20;
 /// The number of hours before the current one in which the latest pages begin.
 const LATEST_HOURS: i64 = 1;
 
@@ -103,6 +105,8 @@ impl Job for Refresh {
         loop {
             let began = Instant::now();
             run.set_left(Some(self.stale.count()));
+            let outdated = self.stale.some(LISTED_MAX);
+            run.note((!outdated.is_empty()).then(|| format!("outdated copies of: {}", outdated.join("; "))));
             let Some(next) = self.stale.next(self.batch_sensors, self.settle, began) else { return Ok(None) };
             self.refresh(&next, began, run).await?;
             run.pause(began).await;

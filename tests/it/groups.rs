@@ -108,6 +108,41 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
     }
 }
 
+/// A sensor that serves several assets is a member of each, and names all of them.
+#[test]
+fn an_array_of_references_is_many_to_many() {
+    let mongo = mongod().uri(&fresh_database_name());
+    let config = CONFIG.replace("by = \"meta.site\"", "by = \"meta.site.assets\"");
+    for store in ["embedded", &mongo] {
+        let server = Launch::with_store(store).config(&config).start();
+        write(&server, "m,s=1 v=1 10\nm,s=2 v=2 10\n");
+        describe(&server, "m,s=1", &json!({"site": {"assets": ["pump", "tank", "pump", 7]}}));
+        describe(&server, "m,s=2", &json!({"site": {"assets": "tank"}}));
+        let values =
+            json!([{"value": "7", "sensors": 1}, {"value": "pump", "sensors": 1}, {"value": "tank", "sensors": 2}]);
+        assert_eq!(fetch_json(&server, "/site?db=d")["values"], values, "{store}");
+        assert_eq!(members(&server, "site", "tank"), ["m,s=1", "m,s=2"], "{store}");
+        let pump = fetch_json(&server, "/site/pump?db=d");
+        assert_eq!(pump["sensors"][0]["groups"], json!({"site": ["7", "pump", "tank"]}), "{store}");
+        let answer = server.fetch("/api/v1/latest?db=d&tag.meta.site.assets=tank");
+        assert_eq!(answer["series"][0]["sensor"], "m,s=2", "a condition compares the whole value");
+        if store == "embedded" {
+            continue;
+        }
+        let stored = Stored { uri: mongo.clone() };
+        let both =
+            expected(&[("7", &[("m,s=1", 1)]), ("pump", &[("m,s=1", 1)]), ("tank", &[("m,s=1", 1), ("m,s=2", 2)])]);
+        wait_until("the documents are written", || stored.members("site") == both);
+        let sensors = |value: &str| find(&mongo, "d.sensors", doc! { "groups.site": value });
+        wait_until("the sensors name their groups", || sensors("tank").len() == 2);
+        assert_eq!(sensors("pump").len(), 1);
+        // One reference less: only that document changes.
+        describe(&server, "m,s=1", &json!({"site": {"assets": ["pump", "tank"]}}));
+        wait_until("a membership ends", || !stored.members("site").contains_key("7"));
+        assert_eq!(stored.members("site").len(), 2);
+    }
+}
+
 #[test]
 fn group_documents_follow_sensor_documents() {
     let uri = mongod().uri(&fresh_database_name());

@@ -69,7 +69,7 @@ fn each_query_uses_its_index(uri: &str) {
     let since = r#"{ $gte: ISODate("2026-01-15T00:00:00Z") }"#;
     let queries = [
         ("d.buckets", "hourglass.meta.site", format!(r#""meta.site": "VALUE", start: {since}"#)),
-        ("d.overflow", "hourglass.meta.a.b", format!(r#""meta.a%2Eb": "VALUE", start: {since}"#)),
+        ("d.overflow", "hourglass.meta.a.b", format!(r#""meta.a.b": "VALUE", start: {since}"#)),
         ("d.buckets", "measurement_1_start_1", format!(r#"measurement: "VALUE", start: {since}"#)),
         ("d.days", "hourglass.kind.press", format!(r#"kind: "press", start: {since}"#)),
         ("d.sensors", "hourglass.meta.site", r#""meta.site": "VALUE""#.to_owned()),

@@ -198,3 +198,35 @@ fn copies_agree_with_the_metadata_during_writes() {
         assert_eq!(found, written, "{key}: {count}");
     }
 }
+
+/// A copied path becomes an object of its own, with an index that `mongosh` queries naturally use.
+#[test]
+fn a_path_in_metadata_is_copied_as_an_object() {
+    let uri = mongod().uri(&fresh_database_name());
+    let paths = "[[meta.copy]]\nname = \"place.name\"\nindex = true\n[[meta.copy]]\nname = \"place.floor\"\n";
+    let mut server = Launch::with_store(&uri).config(config("500ms") + "[[meta.copy]]\nname = \"place\"\n").start();
+    let stored = Stored::from_uri(&uri);
+    let describe = |server: &Server, meta: &Value| {
+        let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=d");
+        request("PUT", &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).unwrap().expect(200);
+    };
+    describe(&server, &json!({"place": "lab"}));
+    post(&server.url("/write?db=d&precision=s&ack=store"), "m,s=1 v=1 1768485600", &[]).expect(204);
+    wait_until("the copy is a text", || stored.copies("m,s=1") == [Some(doc! { "place": "lab" })]);
+    server.stop();
+    // The text of before is no object that could get members.
+    server.restart_as(Launch::with_store(&uri).config(config("500ms") + paths));
+    describe(&server, &json!({"place": {"name": "lab", "floor": 3, "owner": "Kim"}}));
+    let copy = doc! { "place": { "floor": 3_i64, "name": "lab" } };
+    wait_until("both members are copied", || stored.copies("m,s=1") == [Some(copy.clone())]);
+    post(&server.url("/write?db=d&precision=s&ack=store"), "m,s=1 v=1 1768489200", &[]).expect(204);
+    assert_eq!(stored.copies("m,s=1"), [Some(copy)], "of a new page, too");
+    wait_until("the age of the copies is known", || {
+        !find(&uri, "d.sensors", doc! { "copied.refreshedAt": { "$gte": mongodb::bson::DateTime::from_millis(0) } })
+            .is_empty()
+    });
+    describe(&server, &json!({}));
+    wait_until("the copies are removed", || {
+        stored.copies("m,s=1").iter().all(|copy| copy.as_ref().is_none_or(Document::is_empty))
+    });
+}

@@ -47,6 +47,13 @@ impl StaleCopies {
         self.0.lock().count as u64
     }
 
+    /// Lists some of these sensors, each with its database.
+    pub fn some(&self, max: usize) -> Vec<String> {
+        let state = self.0.lock();
+        let all = state.stale.iter().flat_map(|(database, sensors)| sensors.keys().map(move |key| (database, key)));
+        all.take(max).map(|(database, key)| format!("{database} {key}")).collect()
+    }
+
     /// Notes that the metadata of a sensor's document changed.
     pub fn note(&self, database: &str, sensor: &str) {
         self.add(database, sensor, true);

@@ -187,14 +187,22 @@ pub fn sensor(out: &mut String, item: SensorItem<'_>, times: Times, with_recent:
             out.push('}');
         }
     }
-    let value = |rule: &GroupRule| rule.value(&document.sensor, &document.meta).map(Cow::into_owned);
     // A sensor without fields has no readings, and so no groups.
     let has_readings = !document.fields.is_empty();
-    let groups = groups.iter().filter(|_| has_readings).filter_map(|rule| Some((&*rule.name, value(rule)?)));
-    let groups: Vec<(&str, String)> = groups.collect();
+    let groups = groups.iter().filter(|_| has_readings);
+    let groups = groups.map(|rule| (&*rule.name, rule.values(&document.sensor, &document.meta)));
+    let groups: Vec<(&str, Vec<Cow<'_, str>>)> = groups.filter(|(_, values)| !values.is_empty()).collect();
     if !groups.is_empty() {
         out.push_str(",\"groups\":{");
-        list(out, &groups, |out, (name, value)| pair(out, name, value));
+        list(out, &groups, |out, (name, values)| match &values[..] {
+            [value] => pair(out, name, value),
+            values => {
+                string(out, name);
+                out.push_str(":[");
+                list(out, values, |out, value| string(out, value));
+                out.push(']');
+            }
+        });
         out.push('}');
     }
     out.push_str(",\"outlier\":");

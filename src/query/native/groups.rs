@@ -1,5 +1,6 @@
 //! Groups of sensors: the values of a group with their numbers of sensors, and the sensors of one value.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::many::WORD_BYTES;
@@ -46,7 +47,7 @@ impl Query {
             let none = Meta::default();
             for batch in chosen.entries.chunks(CHOOSE) {
                 let mut bytes = 0;
-                for value in batch.iter().filter_map(|entry| value(rule, entry, &none)) {
+                for value in batch.iter().flat_map(|entry| values(rule, entry, &none)) {
                     match found.values.get_mut(&*value) {
                         Some(count) => *count += 1,
                         None => {
@@ -83,7 +84,7 @@ impl Query {
             let mut found = Vec::new();
             for batch in chosen.entries[start..].chunks(CHOOSE) {
                 let is_member =
-                    |entry: &&DirectoryEntry| value(rule, entry, &none).is_some_and(|value| value == wanted);
+                    |entry: &&DirectoryEntry| values(rule, entry, &none).iter().any(|value| *value == wanted);
                 found.extend(batch.iter().filter(is_member).take(limit - found.len()).cloned());
                 if found.len() >= limit {
                     break;
@@ -96,6 +97,6 @@ impl Query {
     }
 }
 
-fn value<'a>(rule: &GroupRule, entry: &'a DirectoryEntry, none: &'a Meta) -> Option<std::borrow::Cow<'a, str>> {
-    rule.value(&entry.sensor, entry.meta.as_deref().unwrap_or(none))
+fn values<'a>(rule: &GroupRule, entry: &'a DirectoryEntry, none: &'a Meta) -> Vec<Cow<'a, str>> {
+    rule.values(&entry.sensor, entry.meta.as_deref().unwrap_or(none))
 }

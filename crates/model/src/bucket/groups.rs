@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::meta::{META_PREFIX, Meta};
+use serde_json::Value;
+
+use super::meta::{META_PREFIX, Meta, json_text};
 use super::settings::owner;
 use crate::reading::Sensor;
 
@@ -16,7 +18,7 @@ pub struct GroupRules(Arc<[GroupRule]>);
 pub struct GroupRule {
     /// The group's name: letters, digits, `_` and `-`.
     pub name: Box<str>,
-    /// The source of the value: the name of a tag, or `meta.` and the name of metadata. A tag takes precedence.
+    /// The source of the value: the name of a tag, or `meta.` and a path in metadata. A tag takes precedence.
     pub source: Box<str>,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
@@ -62,14 +64,24 @@ impl GroupRules {
 }
 
 impl GroupRule {
-    /// The sensor's group; `None` if it belongs to no group.
+    /// The sensor's groups, in order: several if its metadata is an array, none if it has no value.
     #[must_use]
-    pub fn value<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Option<Cow<'a, str>> {
-        let value = match sensor.tag(&self.source) {
-            Some(tag) => Cow::Borrowed(tag),
-            None => meta.text(self.source.strip_prefix(META_PREFIX)?)?,
+    pub fn values<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Vec<Cow<'a, str>> {
+        let source = self.source.strip_prefix(META_PREFIX);
+        let mut values = match sensor.tag(&self.source) {
+            Some(tag) => vec![Cow::Borrowed(tag)],
+            None => match source.and_then(|path| meta.text(path)) {
+                Some(json) if json.starts_with('[') => match source.and_then(|path| meta.at(path)) {
+                    Some(Value::Array(items)) => items.iter().map(|item| Cow::Owned(json_text(item))).collect(),
+                    _ => vec![json],
+                },
+                found => found.into_iter().collect(),
+            },
         };
-        (!value.is_empty()).then_some(value)
+        values.retain(|value| !value.is_empty());
+        values.sort_unstable();
+        values.dedup();
+        values
     }
 }
 
@@ -103,13 +115,21 @@ mod tests {
         let tagged = Sensor::new("m", [("meta.site", "roof"), ("gw", "g1")]).unwrap();
         let plain = Sensor::new("m", [("s", "1")]).unwrap();
         let site = rule("site", "meta.site", None);
-        let value = |sensor: &Sensor, json: &str| site.value(sensor, &meta(json)).map(Cow::into_owned);
-        assert_eq!(value(&tagged, "\"lab\"").as_deref(), Some("roof"));
-        assert_eq!(value(&plain, "\"lab\"").as_deref(), Some("lab"));
-        assert_eq!(value(&plain, "3").as_deref(), Some("3"));
-        assert_eq!(value(&plain, "\"\""), None);
+        let of = |rule: &GroupRule, sensor: &Sensor, json: &str| {
+            rule.values(sensor, &meta(json)).into_iter().map(Cow::into_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&site, &tagged, "\"lab\""), ["roof"]);
+        assert_eq!(of(&site, &plain, "\"lab\""), ["lab"]);
+        assert_eq!(of(&site, &plain, "3"), ["3"]);
+        assert!(of(&site, &plain, "\"\"").is_empty());
+        assert_eq!(of(&site, &plain, r#"["b","a",7,"b",""]"#), ["7", "a", "b"]);
+        assert_eq!(of(&site, &plain, r#""[text]""#), ["[text]"]);
+        let nested = rule("site", "meta.site.name", None);
+        assert_eq!(of(&nested, &plain, r#"{"name":"lab"}"#), ["lab"]);
+        assert_eq!(of(&nested, &plain, r#"{"name":["a","b"]}"#), ["a", "b"]);
+        assert!(of(&nested, &plain, r#"{"floor":3}"#).is_empty());
         let gateway = rule("gateway", "gw", None);
-        assert_eq!(gateway.value(&tagged, &Meta::default()).as_deref(), Some("g1"));
-        assert_eq!(gateway.value(&plain, &Meta::default()), None);
+        assert_eq!(of(&gateway, &tagged, "1"), ["g1"]);
+        assert!(of(&gateway, &plain, "1").is_empty());
     }
 }

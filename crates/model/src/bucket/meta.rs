@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::reading::Stamp;
 use crate::reading::stamp::SETTLED;
 
@@ -150,10 +152,27 @@ impl Meta {
         self.entries[self.position(name).ok()?].1.value.as_ref()
     }
 
-    /// The value of a name as text: the content of a JSON string, or else the JSON.
+    /// The value at a path: of the name that equals it, or else what `site.name` finds in the object `site`.
     #[must_use]
-    pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
-        let json: &str = self.get(name)?;
+    pub fn at(&self, path: &str) -> Option<Value> {
+        let parse = |json: &str| serde_json::from_str::<Value>(json).ok();
+        if let Some(json) = self.get(path) {
+            return parse(json);
+        }
+        let mut parts = path.split('.');
+        let mut value = parse(self.get(parts.next()?)?)?;
+        for part in parts {
+            value = value.get_mut(part)?.take();
+        }
+        Some(value)
+    }
+
+    /// The value at a path as text: the content of a JSON string, or else the JSON.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<Cow<'_, str>> {
+        let Some(json) = self.get(path) else {
+            return if path.contains('.') { Some(Cow::Owned(json_text(&self.at(path)?))) } else { None };
+        };
         Some(match json.strip_prefix('"') {
             // Most strings have no escapes.
             Some(text) if !text.contains('\\') => Cow::Borrowed(text.strip_suffix('"').unwrap_or(text)),
@@ -201,6 +220,15 @@ impl Meta {
     #[must_use]
     pub fn memory(&self) -> usize {
         self.bytes() + self.entries.capacity() * size_of::<(Arc<str>, MetaEntry)>()
+    }
+}
+
+/// The content of a JSON string, or else the JSON.
+#[must_use]
+pub fn json_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 

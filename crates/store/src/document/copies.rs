@@ -3,12 +3,15 @@
 //! ```text
 //! kind: "press"                                      in all of these documents: the kind of the sensor, if it has one
 //! meta: { site: "lab" }                              in pages and parts of days: the copied names that have a value
-//! copied: { names: "site,unit", through: Int64 }     in the sensor's document: all its copies of these names include
-//!                                                    the metadata changes up to this stamp
+//! copied: { names: "site,unit", through: Int64, refreshedAt: Date }
+//!                                                    in the sensor's document: since this time, all its copies of these
+//!                                                    names include the metadata changes up to this stamp
 //! ```
 
+use std::collections::BTreeSet;
+
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decode::Detail;
 use super::encode::signed;
@@ -103,7 +106,8 @@ impl SensorCopies {
 
     /// Returns the stamp of the latest change to these names. Changes that are no longer remembered by name count for all.
     fn stamp(&self, names: &[&str]) -> Stamp {
-        let named = self.meta.entries().filter(|(name, _)| names.contains(name)).map(|(_, entry)| entry.stamp);
+        let is_copied = |name: &str| names.iter().any(|path| *path == name || path.split('.').next() == Some(name));
+        let named = self.meta.entries().filter(|(name, _)| is_copied(name)).map(|(_, entry)| entry.stamp);
         named.max().unwrap_or(SETTLED).max(self.meta.replaced_before()).max(self.meta.forgotten_stamp())
     }
 
@@ -125,10 +129,10 @@ impl SensorCopies {
 
     /// Returns the update of the sensor's document for the time when all copies match this metadata.
     #[must_use]
-    pub fn done(&self, plan: &CopyPlan<'_>) -> Document {
+    pub fn done(&self, plan: &CopyPlan<'_>, now: bson::DateTime) -> Document {
         let before = self.done.as_ref().map_or(SETTLED, |done| done.through);
         let through = signed(self.stamp(&plan.names).max(before));
-        let mut set = doc! { "copied": { "names": plan.names.join(","), "through": through } };
+        let mut set = doc! { "copied": { "names": plan.names.join(","), "through": through, "refreshedAt": now } };
         match self.kind(plan) {
             Some(kind) => drop(set.insert(SENSOR_KIND, kind)),
             None if plan.kinds.is_empty() => {}
@@ -137,27 +141,31 @@ impl SensorCopies {
         doc! { "$set": set }
     }
 
-    fn value(&self, name: &str) -> Option<Value> {
-        self.meta.get(name).and_then(|json| serde_json::from_str(json).ok())
+    /// Returns the copied part of the metadata.
+    fn values(&self, paths: &[&str]) -> Map<String, Value> {
+        let mut values = Map::new();
+        for path in paths {
+            if let Some(value) = self.meta.at(path) {
+                put_at(&mut values, path, value);
+            }
+        }
+        values
     }
 
     /// Encodes a document with what a new page or part gets: `kind` and `meta`. Returns `None` if it has neither.
     #[must_use]
     pub fn document(&self, plan: &CopyPlan<'_>) -> Option<Vec<u8>> {
         let kind = self.kind(plan);
-        let values: Vec<(&str, Value)> =
-            plan.names.iter().filter_map(|name| Some((*name, self.value(name)?))).collect();
-        if kind.is_none() && values.is_empty() {
+        let copies = self.values(&plan.names);
+        if kind.is_none() && copies.is_empty() {
             return None;
         }
         let mut w = BsonWriter::document(64);
         if let Some(kind) = kind {
             w.text(SENSOR_KIND, kind);
         }
-        if !values.is_empty() {
-            w.begin("meta");
-            values.iter().for_each(|(name, value)| meta::put_value(&mut w, &key(name), value));
-            w.end();
+        if !copies.is_empty() {
+            meta::put_value(&mut w, "meta", &Value::Object(copies));
         }
         Some(w.finish())
     }
@@ -177,15 +185,37 @@ impl SensorCopies {
             Some(kind) => drop(set.insert(SENSOR_KIND, kind)),
             None => drop(unset.insert(SENSOR_KIND, 1)),
         }
-        for name in &plan.names {
+        let mut values = self.values(&plan.names);
+        // As a whole, because an old copy of `site` may be no object with a `name`.
+        let names: BTreeSet<&str> = plan.names.iter().filter_map(|path| path.split('.').next()).collect();
+        for name in names {
             let field = format!("meta.{}", key(name));
-            match self.value(name) {
+            match values.remove(name) {
                 Some(value) => drop(set.insert(field, to_bson(name, &value)?)),
                 None => drop(unset.insert(field, 1)),
             }
         }
         let operators = [("$set", set), ("$unset", unset)].into_iter().filter(|(_, fields)| !fields.is_empty());
         Ok(operators.map(|(operator, fields)| (operator.to_owned(), Bson::Document(fields))).collect())
+    }
+}
+
+/// Returns the field of a copied path in pages and parts: `meta.site.name`.
+#[must_use]
+pub fn copy_field(path: &str) -> String {
+    path.split('.').fold("meta".to_owned(), |field, part| field + "." + &key(part))
+}
+
+/// Puts a value at a path of nested objects.
+fn put_at(object: &mut Map<String, Value>, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => drop(object.insert(path.to_owned(), value)),
+        Some((name, rest)) => {
+            let inner = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(inner) = inner {
+                put_at(inner, rest, value);
+            }
+        }
     }
 }
 
@@ -227,7 +257,13 @@ mod tests {
 
     fn done(sensor: &SensorCopies, names: &[&str]) -> Document {
         let plan = CopyPlan { names: names.to_vec(), kinds: &KindRules::default() };
-        sensor.done(&plan).get_document("$set").unwrap().get_document("copied").unwrap().clone()
+        sensor
+            .done(&plan, bson::DateTime::from_millis(0))
+            .get_document("$set")
+            .unwrap()
+            .get_document("copied")
+            .unwrap()
+            .clone()
     }
 
     fn copied(names: &str, through: Stamp) -> Option<Copied> {

@@ -4,7 +4,7 @@
 //! ```text
 //! group:  { _id: "site lab climate,sensor=s1", schemaVersion: 1, group: "site", value: "lab", from: "climate,sensor=s1",
 //!           count: 2, members: [ { sensor: "climate,sensor=s1", lastSeen: Date, latest: <reading> }, … ] }   in key order
-//! groups: { site: "lab" }                  in the sensor's document: its memberships
+//! groups: { site: "lab", asset: ["a1", "a2"] }     in the sensor's document: its memberships
 //! ```
 //!
 //! A large group is split into several documents by key range. A document has the members from its `from` up to the `from`
@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bson::{Document, RawBsonRef, RawDocument, doc};
+use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
 use super::decode::{array, decode_current, identity, text};
@@ -20,7 +20,7 @@ use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
 use crate::bucket::{GroupRule, Result};
-use crate::names::{from_key, key};
+use crate::names::key;
 
 /// The fields of a sensor's document that [`GroupedSensor::from_document`] reads.
 pub const GROUPED_FIELDS: [&str; 9] =
@@ -74,18 +74,14 @@ impl GroupedSensor {
             let meta = meta::read(document);
             let part = |name: &str| document.get(name).ok().flatten();
             let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-            let group = |rule: &&GroupRule| {
-                Some(GroupId { name: rule.name.clone(), value: Box::from(&*rule.value(&sensor, &meta)?) })
+            let of_rule = |rule: &&GroupRule| {
+                let values = rule.values(&sensor, &meta).into_iter().map(|value| Box::from(&*value));
+                let groups: Vec<GroupId> = values.map(|value| GroupId { name: rule.name.clone(), value }).collect();
+                groups
             };
-            let groups: Vec<GroupId> = rules.iter().filter(|_| has_fields).filter_map(group).collect();
-            let stored = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
-            let stored: BTreeSet<GroupId> = stored
-                .map(|(name, value)| GroupId {
-                    name: from_key(name.as_str()).into_owned().into_boxed_str(),
-                    value: value.as_str().unwrap_or_default().into(),
-                })
-                .collect();
-            let is_marked = stored == groups.iter().cloned().collect();
+            let groups: Vec<GroupId> = rules.iter().filter(|_| has_fields).flat_map(of_rule).collect();
+            let stored = part("groups").and_then(RawBsonRef::as_document).map(Document::try_from).transpose();
+            let is_marked = stored.map_err(|e| e.to_string())?.unwrap_or_default() == memberships(&groups);
             let mut w = BsonWriter::document(256);
             w.text("sensor", &sensor.key);
             if let Some(seen) = part("lastSeen").and_then(RawBsonRef::as_datetime) {
@@ -105,10 +101,22 @@ impl GroupedSensor {
         if self.groups.is_empty() {
             return doc! { "$unset": { "groups": 1 } };
         }
-        let groups: Document =
-            self.groups.iter().map(|group| (key(&group.name).into_owned(), (&*group.value).into())).collect();
-        doc! { "$set": { "groups": groups } }
+        doc! { "$set": { "groups": memberships(&self.groups) } }
     }
+}
+
+/// Returns the field `groups` of a sensor with these groups: by name the value, or an array of several.
+fn memberships(groups: &[GroupId]) -> Document {
+    let mut by_name = Document::new();
+    for group in groups {
+        let value = Bson::String(group.value.to_string());
+        match by_name.get_mut(&*key(&group.name)) {
+            None => drop(by_name.insert(key(&group.name), value)),
+            Some(Bson::Array(values)) => values.push(value),
+            Some(one) => *one = Bson::Array(vec![one.clone(), value]),
+        }
+    }
+    by_name
 }
 
 /// A group document.

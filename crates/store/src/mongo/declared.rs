@@ -13,8 +13,7 @@ use super::indexes;
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::{Result, StorageError};
-use crate::document::SENSOR_KIND;
-use crate::names::key;
+use crate::document::{SENSOR_KIND, copy_field};
 
 /// The name prefix of declared indexes.
 const OWNED_PREFIX: &str = "hourglass.";
@@ -49,7 +48,7 @@ fn index_models<'a>(
 
 /// Returns the index of documents with a metadata name, by its value and then by time.
 fn meta_index(content: Content, name: &str) -> DeclaredIndex {
-    let field = format!("meta.{}", key(name));
+    let field = copy_field(name);
     let filter = doc! { &field: { "$exists": true } };
     match content {
         Content::Readings => DeclaredIndex { keys: doc! { field: 1, "start": 1 }, filter },
@@ -145,8 +144,8 @@ mod tests {
         assert_eq!(all.keys().collect::<Vec<_>>(), names);
         assert_eq!(models(Content::Sensors).into_keys().collect::<Vec<_>>(), names);
         let index = &all["hourglass.meta.a.b"];
-        assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
-        assert_eq!(index.filter, doc! { "meta.a%2Eb": { "$exists": true } });
+        assert_eq!(index.keys, doc! { "meta.a.b": 1, "start": 1 });
+        assert_eq!(index.filter, doc! { "meta.a.b": { "$exists": true } });
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].matches(&found));
         assert!(!all["hourglass.kind.spare"].matches(&found));

@@ -54,7 +54,8 @@ impl MongoExtras for MongoStore {
         }
         if done.is_complete && scope == CopyScope::All {
             let marks = copies.iter().filter(|copies| copies.is_stale(&plan));
-            let marks = marks.map(|copies| doc! { "q": { "_id": &copies.sensor }, "u": copies.done(&plan) });
+            let marks = marks
+                .map(|copies| doc! { "q": { "_id": &copies.sensor }, "u": copies.done(&plan, bson::DateTime::now()) });
             self.run_updates(&collections.sensors, marks.collect()).await?;
         }
         Ok(done)
