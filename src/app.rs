@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Audit;
+use crate::backup::BackupTimes;
 use crate::bucket::Store;
 use crate::clock::{self, StampClock};
 use crate::config::Settings;
@@ -145,7 +146,8 @@ async fn serve(
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
-    metrics.backup_proved(crate::backup::proved::read(&settings.server.data_dir).unwrap_or(0));
+    let times = BackupTimes::read(&settings.server.data_dir);
+    metrics.backups(times.completed, times.proved);
     let backups = Arc::new(Semaphore::new(1));
     let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
     let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };

@@ -81,9 +81,10 @@ fn backup(command: BackupCommand) -> ExitCode {
             let config = store.folder.config.clone();
             with_store(store, async |settings| commands::backup(settings, &request, config.as_deref()).await)
         }
-        BackupCommand::Restore { folder, store } => {
-            with_store(store, async |settings| commands::restore(settings, &folder).await)
+        BackupCommand::Restore { folder, source, store } => {
+            with_store(store, async |settings| commands::restore(settings, folder.or(source).as_deref()).await)
         }
+        BackupCommand::Verify { source } => exit_code(commands::verify_backup(&source)),
         BackupCommand::Copy(flags) => match flags.settings().map(cli::settings) {
             [Ok(source), Ok(target)] => cli::on_threads(&target, async |target| commands::copy(&source, target).await),
             [Err(problems), _] | [_, Err(problems)] => cli::report(&problems),

@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use zstd::stream::read::Decoder;
 
 use super::form::FrameReader;
 use super::manifest::{FileRef, Manifest};
@@ -15,9 +16,12 @@ use crate::access::hex;
 
 /// Name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
+/// The first bytes of a compressed file.
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// Suffix of the name of a file while it is written.
 const UNFINISHED: &str = ".unfinished";
-const LOCK: &str = "hourglass-backup.lock";
+/// Name of the file that marks a folder as a backup.
+pub const LOCK: &str = "hourglass-backup.lock";
 
 /// The folder of a backup.
 #[derive(Debug)]
@@ -45,12 +49,13 @@ pub enum FolderError {
     Wrong { path: PathBuf, what: String },
 }
 
-fn wrong(path: &Path, what: impl ToString) -> FolderError {
+/// Returns an error about the content of a file.
+pub(super) fn wrong(path: &Path, what: impl ToString) -> FolderError {
     FolderError::Wrong { path: path.to_owned(), what: what.to_string() }
 }
 
 /// Returns a function that adds the path to an I/O error.
-fn with_path(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
+pub(super) fn with_path(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
     |error| FolderError::Io { path: path.to_owned(), error }
 }
 
@@ -114,7 +119,7 @@ impl Folder {
         }
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(with_path(&path))?;
-        Ok(FileWriter { path, file: BufWriter::new(file), hash: Sha256::new(), bytes: 0 })
+        Ok(FileWriter::new(path, file))
     }
 
     /// Syncs a file and renames it to its final name.
@@ -122,23 +127,13 @@ impl Folder {
     /// # Errors
     /// If it cannot be synced or renamed.
     pub fn finish(&self, writing: FileWriter, name: &str) -> Result<FileRef, FolderError> {
-        let FileWriter { path, file, hash, bytes } = writing;
-        let file = file.into_inner().map_err(|error| with_path(&path)(error.into_error()))?;
+        let path = writing.path.clone();
+        let (file, written) = writing.into_file(name)?;
         file.sync_all().map_err(with_path(&path))?;
         let target = self.path.join(name);
         fs::rename(&path, &target).map_err(with_path(&target))?;
         sync_folder(target.parent().unwrap_or(&self.path))?;
-        Ok(FileRef { path: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
-    }
-
-    /// Writes a whole file.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<FileRef, FolderError> {
-        let mut writing = self.begin(name)?;
-        writing.put(content)?;
-        self.finish(writing, name)
+        Ok(written)
     }
 
     /// Removes all files that the manifest does not name. Call it after the manifest is written.
@@ -171,22 +166,44 @@ impl Folder {
     /// # Errors
     /// If it cannot be read, or its hash differs from that in the manifest.
     pub fn read(&self, file: &FileRef) -> Result<Vec<u8>, FolderError> {
-        let path = self.path.join(&file.path);
         let mut content = Vec::new();
-        self.open(file)?.read_to_end(&mut content).map_err(with_path(&path))?;
-        if hex(&Sha256::digest(&content)) != file.sha256 {
-            return Err(wrong(&path, "it is damaged: its SHA-256 differs from that in the manifest"));
-        }
+        self.copy(file, &mut content)?;
         Ok(content)
     }
 
-    /// Opens a file of frames for reading.
+    /// Checks a file against the manifest.
     ///
     /// # Errors
-    /// If it is missing, or its head is damaged.
-    pub fn frames(&self, file: &FileRef) -> Result<FrameReader<HashingReader<BufReader<File>>>, FolderError> {
-        let reader = HashingReader { reader: BufReader::new(self.open(file)?), hash: Sha256::new() };
-        FrameReader::new(reader).map_err(|error| self.damaged_error(file, &error))
+    /// As [`Self::read`].
+    pub fn check(&self, file: &FileRef) -> Result<(), FolderError> {
+        self.copy(file, &mut io::sink())
+    }
+
+    fn copy(&self, file: &FileRef, out: &mut impl Write) -> Result<(), FolderError> {
+        let path = self.path.join(&file.path);
+        let copied = FileRef::copy(&file.path, &mut self.open(file)?, out).map_err(with_path(&path))?;
+        if copied != *file {
+            return Err(wrong(&path, "it is damaged: its SHA-256 differs from that in the manifest"));
+        }
+        Ok(())
+    }
+
+    /// Checks a file of frames against the manifest, and opens it for reading.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or if its head is damaged.
+    pub fn frames(&self, file: &FileRef) -> Result<FrameReader<Box<dyn Read>>, FolderError> {
+        self.check(file)?;
+        let damaged = |error: &dyn std::fmt::Display| self.damaged_error(file, error);
+        let mut opened = BufReader::new(self.open(file)?);
+        // Form 1 is not compressed.
+        let is_packed = opened.fill_buf().map_err(|error| damaged(&error))?.starts_with(ZSTD_MAGIC);
+        let reader: Box<dyn Read> = if is_packed {
+            Box::new(Decoder::with_buffer(opened).map_err(|error| damaged(&error))?)
+        } else {
+            Box::new(opened)
+        };
+        FrameReader::new(reader).map_err(|error| damaged(&error))
     }
 
     /// Returns an error about a damaged file of the backup.
@@ -197,35 +214,52 @@ impl Folder {
 }
 
 impl FileWriter {
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn put(&mut self, bytes: &[u8]) -> Result<(), FolderError> {
-        self.hash.update(bytes);
-        self.bytes += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(with_path(&self.path))
+    pub(super) fn new(path: PathBuf, file: File) -> Self {
+        Self { path, file: BufWriter::new(file), hash: Sha256::new(), bytes: 0 }
+    }
+
+    /// Returns the written file, and its entry in the manifest.
+    pub(super) fn into_file(self, name: &str) -> Result<(File, FileRef), FolderError> {
+        let Self { path, file, hash, bytes } = self;
+        let file = file.into_inner().map_err(|error| with_path(&path)(error.into_error()))?;
+        Ok((file, FileRef { path: name.to_owned(), bytes, sha256: hex(&hash.finalize()) }))
     }
 
     /// Removes the unfinished file.
-    pub fn discard(self) {
+    pub fn discard(&self) {
         // If this fails, the next backup removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all(bytes).map_err(with_path(&self.path)).map_err(io::Error::other)?;
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// A reader that hashes everything read through it.
-#[derive(Debug)]
-pub struct HashingReader<R> {
+struct HashingReader<R> {
     reader: R,
     hash: Sha256,
 }
 
-impl<R> HashingReader<R> {
-    /// Returns the SHA-256 of the bytes read so far, in hexadecimal digits.
-    #[must_use]
-    pub fn hex(self) -> String {
-        hex(&self.hash.finalize())
+impl FileRef {
+    /// Copies a file from a reader to a writer. Returns its entry in the manifest.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn copy(name: &str, reader: &mut impl Read, out: &mut impl Write) -> io::Result<Self> {
+        let mut reader = HashingReader { reader, hash: Sha256::new() };
+        let bytes = io::copy(&mut reader, out)?;
+        Ok(Self { path: name.to_owned(), bytes, sha256: hex(&reader.hash.finalize()) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The format of the files of a backup, and of the answers with which the service sends them. A file has the readings
-//! of one UTC day of a database, or its sensors. docs/how-to/backup.md describes the format byte by byte.
+//! of one UTC day of a database, or its sensors. docs/how-to/backup.md describes the format byte by byte. Files of a backup
+//! are compressed as a whole with zstd.
 //!
 //! ```text
 //! file    := "hourglass backup 1\n"  frame…          the last frame is an end
@@ -292,11 +293,6 @@ impl<R: Read> FrameReader<R> {
         let piece = piece(self.last.clone().ok_or_else(without)?);
         self.frames.count(&piece);
         Ok(FrameItem::Piece(piece))
-    }
-
-    /// Returns the underlying reader.
-    pub fn into_inner(self) -> R {
-        self.reader
     }
 }
 

@@ -8,8 +8,8 @@ use super::form::FileTotals;
 use crate::reading::Day;
 use crate::reading::time::rfc3339;
 
-/// The version of the format.
-const FORM: u32 = 1;
+/// The version of the format. In version 1, files were not compressed as a whole.
+const FORM: u32 = 2;
 
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct BackupDay {
 }
 
 /// A file of a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileRef {
     /// The path in the folder of the backup.
     #[serde(rename = "file")]
@@ -81,21 +81,24 @@ pub struct FileRef {
 pub enum ManifestError {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("it has form {0}, and this version reads {FORM}: use the version that wrote the backup, or a later one")]
+    #[error(
+        "it has form {0}, and this version reads up to {FORM}: use the version that wrote the backup, or a later one"
+    )]
     Form(u32),
     #[error("it names the file {0:?}, which is outside the folder of the backup")]
     Outside(String),
     #[error("it was changed: its days do not add up to the digest of database {0:?}")]
     Sum(String),
+    #[error("it was changed: its databases do not add up to its digest, or it states two times")]
+    Head,
 }
 
 impl Manifest {
     /// Returns the manifest of a backup that begins.
     #[must_use]
     pub fn begin(began_ms: u64) -> Self {
-        let began = rfc3339(i64::try_from(began_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { form: FORM, version, began_ms, began, ..Self::default() }
+        Self { form: FORM, version, began_ms, began: time_text(began_ms), ..Self::default() }
     }
 
     /// Parses and checks a manifest.
@@ -108,7 +111,7 @@ impl Manifest {
             form: u32,
         }
         let Form { form } = serde_json::from_slice(text)?;
-        if form != FORM {
+        if !(1..=FORM).contains(&form) {
             return Err(ManifestError::Form(form));
         }
         let manifest: Self = serde_json::from_slice(text)?;
@@ -119,7 +122,17 @@ impl Manifest {
         if let Some(odd) = manifest.databases.iter().find(|database| database.sum() != database.set) {
             return Err(ManifestError::Sum(odd.name.clone()));
         }
+        if manifest.total != manifest.digest().total().set || manifest.began != time_text(manifest.began_ms) {
+            return Err(ManifestError::Head);
+        }
         Ok(manifest)
+    }
+
+    /// Returns the text of `manifest.json`.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        // Serialising texts and numbers cannot fail.
+        serde_json::to_vec_pretty(self).unwrap_or_default()
     }
 
     /// Returns all files of the backup.
@@ -165,6 +178,10 @@ impl BackupDatabase {
         self.sensors.iter().for_each(|sensors| sum += sensors.totals.set);
         sum
     }
+}
+
+fn time_text(millis: u64) -> String {
+    rfc3339(i64::try_from(millis).unwrap_or(i64::MAX).saturating_mul(1_000_000))
 }
 
 /// Returns the date of a day, such as 2026-01-15.

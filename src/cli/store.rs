@@ -106,8 +106,8 @@ pub enum WalCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum BackupCommand {
-    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file.
-    /// If the folder has an earlier backup, only the days that changed are written.
+    /// Write a backup into a folder or an archive: everything acknowledged before it began, with tokens and the
+    /// configuration file. If the folder has an earlier backup, only the days that changed are written.
     Create {
         #[command(flatten)]
         request: BackupRequest,
@@ -117,10 +117,19 @@ pub enum BackupCommand {
     /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
     Restore {
         /// The folder of the backup.
-        #[arg(value_name = "DIR")]
-        folder: PathBuf,
+        #[arg(value_name = "DIR", required_unless_present = "source")]
+        folder: Option<PathBuf>,
+        /// The folder, or - to read an archive from the standard input.
+        #[arg(long, value_name = "SOURCE", conflicts_with = "folder")]
+        source: Option<PathBuf>,
         #[command(flatten)]
         store: StoreFlags,
+    },
+    /// Check that a backup is complete: compare each file with the length and SHA-256 in the manifest.
+    Verify {
+        /// The folder of the backup, or - to read an archive from the standard input.
+        #[arg(value_name = "SOURCE")]
+        source: PathBuf,
     },
     /// Copy everything of a stopped service to another, empty store, read it back, and compare. Run it again if it was
     /// interrupted.

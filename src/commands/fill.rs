@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 
 use super::digest::{compute_digest, must_be_equal, unfinished_hosts};
 use crate::access::{Token, TokenFile, TokenStore};
+use crate::app::open::{OpenedStore, open_store};
 use crate::backup::{FillOptions, Operation, StoreDigest, UnfinishedMark};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::settings::ExpiredReadings;
@@ -25,7 +26,41 @@ pub struct Target {
     tokens: Arc<dyn TokenStore>,
 }
 
+/// The store of a target before it is marked.
+struct OpenedTarget {
+    raw: Arc<dyn Store>,
+    opened: OpenedStore,
+    /// The command that began to fill it.
+    begun: Option<Operation>,
+}
+
+/// Opens a store that is empty, or that a command began to fill.
+async fn open_target(settings: &Settings) -> anyhow::Result<OpenedTarget> {
+    let folder = &settings.server.data_dir;
+    let begun = UnfinishedMark::read(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let records = unflushed_records(&settings.wal_dir()).context("reading the WAL")?.map_or(0, |log| log.records);
+    if records > 0 {
+        bail!(
+            "the data folder {} is not empty: its WAL has {records} records; choose an empty folder with --data-dir",
+            folder.display()
+        );
+    }
+    crate::app::data_folder::make_private(folder)?;
+    let (raw, _, opened) = open_store(settings).await?;
+    raw.check().await?;
+    if begun.is_none() {
+        must_be_empty(&*raw).await?;
+    }
+    Ok(OpenedTarget { raw, opened, begun })
+}
+
 impl Target {
+    /// Returns an error if the store is not empty, unless a command began to fill it.
+    pub async fn check(settings: &Settings) -> anyhow::Result<()> {
+        open_target(settings).await?.raw.close().await;
+        Ok(())
+    }
+
     /// Opens the store and marks its data folder. `command` is `restore` or `copy`.
     ///
     /// # Errors
@@ -33,7 +68,7 @@ impl Target {
     pub async fn open(settings: &Settings, command: &str, source: String, stamp: Stamp) -> anyhow::Result<Self> {
         let folder = &settings.server.data_dir;
         let operation = Operation { command: command.to_owned(), source, target: settings.store.uri.identity(), stamp };
-        let begun = UnfinishedMark::read(folder).with_context(|| format!("reading {}", folder.display()))?;
+        let OpenedTarget { raw, opened, begun } = open_target(settings).await?;
         if let Some(begun) = &begun
             && (&begun.command, &begun.source, &begun.target)
                 != (&operation.command, &operation.source, &operation.target)
@@ -45,18 +80,7 @@ impl Target {
                 folder.display()
             );
         }
-        let records = unflushed_records(&settings.wal_dir()).context("reading the WAL")?.map_or(0, |log| log.records);
-        if records > 0 {
-            bail!(
-                "the data folder {} is not empty: its WAL has {records} records; choose an empty folder with --data-dir",
-                folder.display()
-            );
-        }
-        crate::app::data_folder::make_private(&settings.server.data_dir)?;
-        let (raw, _, opened) = crate::app::open::open_store(settings).await?;
-        raw.check().await?;
         if begun.is_none() {
-            must_be_empty(&*raw).await?;
             // They would cover what is written. An empty store has nothing left of what they delete.
             change_registry(&*raw, |registry| registry.deletions.clear()).await?;
         }

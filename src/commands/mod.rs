@@ -46,7 +46,7 @@ pub use jobs::{JobCommand, jobs};
 pub use post::{Service, ServiceDatabase};
 pub use rejections::{RejectedFlags, RejectionsCommand, rejections};
 pub use rename::{RenameCommand, RenameScope, rename};
-pub use restore::restore;
+pub use restore::{restore, verify_backup};
 pub use sensors::{SensorCommand, SensorsFormat, sensors};
 pub use tokens::{list_tokens, tokens};
 pub use verify::verify;

@@ -1,6 +1,6 @@
 //! The source of a backup: a running service, or a store whose service is stopped.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,9 @@ use super::digest::open_stopped;
 use super::post::{GetAnswer, PostAnswer, Target, url_encode};
 use super::tokens::token_store;
 use crate::access::Token;
-use crate::backup::folder::FileWriter;
 use crate::backup::form::{BackupError, FileTotals, FrameItem, FrameReader, Frames, HEAD};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, Sensors};
+use crate::backup::{BackupTimes, Parts, ReadBounds, Sensors};
 use crate::store::MergedView;
 
 use crate::clock::wall_ms;
@@ -170,7 +169,7 @@ impl Origin {
         &self,
         part: BackupPart<'_>,
         known: Option<u128>,
-        target: &mut FileWriter,
+        target: &mut impl Write,
     ) -> anyhow::Result<Option<FileTotals>> {
         let (store, settings) = match self {
             Self::Store { store, settings } => (store, settings),
@@ -180,45 +179,48 @@ impl Origin {
             }
         };
         let mut frames = Frames::default();
-        target.put(HEAD)?;
+        target.write_all(HEAD)?;
         match part {
             BackupPart::Day(database, day) => {
                 let bounds = ReadBounds::for_memory(settings.query.request_bytes);
                 let mut parts = Parts::new(store, database, day.hours(), bounds);
                 while let Some(piece) = parts.next().await? {
-                    target.put(&frames.piece(&piece))?;
+                    target.write_all(&frames.piece(&piece))?;
                 }
             }
             BackupPart::Sensors(database) => {
                 let mut sensors = Sensors::new(store, database);
                 while let Some(document) = sensors.next().await? {
-                    target.put(&frames.sensor(&document))?;
+                    target.write_all(&frames.sensor(&document))?;
                 }
             }
         }
         let totals = frames.totals();
-        target.put(&frames.end())?;
+        target.write_all(&frames.end())?;
         Ok((known != Some(part.mark(&totals))).then_some(totals))
     }
 
-    /// Records that the backup that began at this time is proved.
-    pub fn record_proved(&self, began_ms: u64) -> anyhow::Result<()> {
+    /// Records that the backup that began at this time is complete, and perhaps proved.
+    pub fn record_completed(&self, began_ms: u64, is_proved: bool) -> anyhow::Result<()> {
         match self {
             Self::Store { settings, .. } => {
                 let folder = &settings.server.data_dir;
-                crate::backup::proved::write(folder, began_ms)
-                    .with_context(|| format!("writing to {}", folder.display()))
+                let recorded = BackupTimes::record(folder, began_ms, is_proved);
+                recorded.map(drop).with_context(|| format!("writing to {}", folder.display()))
             }
-            Self::Service(service) => match service.post(&format!("/api/v1/backup/proved?began={began_ms}"), b"")? {
-                PostAnswer { status: 204, .. } => Ok(()),
-                answer => bail!("{answer}"),
-            },
+            Self::Service(service) => {
+                let path = format!("/api/v1/backup/completed?began={began_ms}&proved={is_proved}");
+                match service.post(&path, b"")? {
+                    PostAnswer { status: 204, .. } => Ok(()),
+                    answer => bail!("{answer}"),
+                }
+            }
         }
     }
 }
 
 /// Copies the frames of an answer into a file, and returns their totals.
-fn copy_frames(answer: GetAnswer, target: &mut FileWriter) -> anyhow::Result<FileTotals> {
+fn copy_frames(answer: GetAnswer, target: &mut impl Write) -> anyhow::Result<FileTotals> {
     let mut frames = FrameReader::new(Tee { source: answer.body, target })?;
     loop {
         if let FrameItem::End(totals) = frames.read()? {
@@ -228,15 +230,15 @@ fn copy_frames(answer: GetAnswer, target: &mut FileWriter) -> anyhow::Result<Fil
 }
 
 /// A reader that also writes everything it reads into a file.
-struct Tee<'a, R> {
+struct Tee<'a, R, W> {
     source: R,
-    target: &'a mut FileWriter,
+    target: &'a mut W,
 }
 
-impl<R: Read> Read for Tee<'_, R> {
+impl<R: Read, W: Write> Read for Tee<'_, R, W> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(out)?;
-        self.target.put(&out[..read]).map_err(io::Error::other)?;
+        self.target.write_all(&out[..read])?;
         Ok(read)
     }
 }

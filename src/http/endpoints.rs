@@ -216,8 +216,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/backup/sensors", Admin, "get all sensors of a database with their metadata, for hourglass backup", "db known", &[],
         &[&[(200, "The sensors, in the format of docs/how-to/backup.md.", &[(BYTES, "Text")]),
         (204, "The sensors have the digest given as `known`.", &[])], ASKED], route backup::sensors;
-    POST "/api/v1/backup/proved", Admin, "record a proved backup, for the metrics", "began", &[],
-        &[&[(204, "Recorded.", &[])], ASKED], route backup::proved;
+    POST "/api/v1/backup/completed", Admin, "record a completed backup, for the metrics", "began proved", &[],
+        &[&[(204, "Recorded.", &[])], ASKED], route backup::completed;
     GET "/api/v1/dead-letters", Admin, "list dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
         &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], route dead_letters::list;
     GET "/api/v1/rejections", Token, "list or export rejected lines, for administrators of the database",

@@ -323,9 +323,13 @@ impl Metrics {
         });
     }
 
-    /// Sets the start of the last proved backup in milliseconds since the epoch; 0 if there is none.
-    pub fn backup_proved(&self, began_ms: u64) {
-        self.with(|| gauge!("hourglass_backup_proved_timestamp_seconds").set(wide_f64(began_ms) / 1000.0));
+    /// Sets the starts of the last completed and the last proved backup in milliseconds since the epoch; 0 if there is
+    /// none.
+    pub fn backups(&self, completed_ms: u64, proved_ms: u64) {
+        self.with(|| {
+            gauge!("hourglass_backup_completed_timestamp_seconds").set(wide_f64(completed_ms) / 1000.0);
+            gauge!("hourglass_backup_proved_timestamp_seconds").set(wide_f64(proved_ms) / 1000.0);
+        });
     }
 
     /// Sets the figures of the registry that all instances on the store share.

@@ -7,6 +7,7 @@ mod interrupted;
 mod over_tls;
 mod snapshots;
 mod stopped;
+mod streams;
 mod under_load;
 
 use crate::support::prelude::*;

@@ -126,8 +126,8 @@ fn follow(document: &str) -> Vec<String> {
 
 /// Checks the hourglass flags of a command that needs systemd, MongoDB or much time.
 fn is_known(line: &str) {
-    let line = line.split(" #").next().unwrap().split(" > ").next().unwrap().trim().replace('\'', "");
-    if let Some(arguments) = line.strip_prefix("hourglass ") {
+    let line = line.split(" #").next().unwrap().split(" > ").next().unwrap().replace('\'', "");
+    for arguments in line.split(" | ").filter_map(|command| command.trim().strip_prefix("hourglass ")) {
         let output = program().args(arguments.split_whitespace()).arg("--help").output().unwrap();
         assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::access::TokenStoreError;
 use crate::backup::form::{Frames, HEAD};
 use crate::backup::read::list_days;
-use crate::backup::{Parts, ReadBounds, Sensors, SetDigest, proved as proved_backup};
+use crate::backup::{BackupTimes, Parts, ReadBounds, Sensors, SetDigest};
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
@@ -225,15 +225,17 @@ async fn send_day(
     Ok(())
 }
 
-/// `POST /api/v1/backup/proved`.
-pub async fn proved(parameters: Parameters) -> ApiResult<StatusCode> {
+/// `POST /api/v1/backup/completed`.
+pub async fn completed(parameters: Parameters) -> ApiResult<StatusCode> {
     let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
     let began = began.ok_or_else(|| {
         ApiError::Bad("parameter began is missing or invalid: send milliseconds since 1970".to_owned())
     })?;
     let folder = parameters.app.settings.server.data_dir.clone();
-    let written = run_blocking(move || proved_backup::write(&folder, began)).await.map_err(storage_error)?;
-    written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
-    parameters.app.metrics.backup_proved(began);
+    let is_proved = parameters.flag("proved")?;
+    let recorded = run_blocking(move || BackupTimes::record(&folder, began, is_proved)).await.map_err(storage_error)?;
+    let times =
+        recorded.map_err(|error| ApiError::Unreadable(format!("the time of the last completed backup: {error}")))?;
+    parameters.app.metrics.backups(times.completed, times.proved);
     Ok(StatusCode::NO_CONTENT)
 }

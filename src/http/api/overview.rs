@@ -8,7 +8,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::status;
-use crate::backup::proved;
+use crate::backup::BackupTimes;
 use crate::clock::now_seconds;
 use crate::http::admin::jobs;
 use crate::http::{App, Health};
@@ -32,6 +32,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
     let terms = app.access.terms(now_seconds());
     let dead_letters =
         app.ingest.flushes.dead_letters.outstanding().await.ok().map(|outstanding| outstanding.readings());
+    let backups = BackupTimes::read(&app.settings.server.data_dir);
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": rfc3339(app.started.wall_ns),
@@ -60,12 +61,14 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
             "days_left": recent.days_left(),
         },
         "jobs": jobs::list_json(&app.jobs),
-        "backup": { "proved": proved::read(&app.settings.server.data_dir).and_then(time_from_ms) },
+        "backup": { "completed": time_from_ms(backups.completed), "proved": time_from_ms(backups.proved) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples,
     }))
 }
 
+/// Returns a time in RFC 3339, or `None` for 0.
 fn time_from_ms(millis: u64) -> Option<String> {
+    let millis = Some(millis).filter(|millis| *millis > 0)?;
     Some(rfc3339(i64::try_from(millis).ok()?.checked_mul(1_000_000)?))
 }

@@ -9,6 +9,10 @@ pub(super) fn describe() {
     let spread = |name: &'static str, help: &'static str| describe_histogram!(name, help);
     level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
     level(
+        "hourglass_backup_completed_timestamp_seconds",
+        "When the last backup began that was written completely (hourglass backup create), in seconds since the epoch; 0 if none was",
+    );
+    level(
         "hourglass_backup_proved_timestamp_seconds",
         "When the last backup began that was restored and compared (hourglass backup create --prove), in seconds since the epoch; 0 if none was",
     );

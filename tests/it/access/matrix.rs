@@ -81,7 +81,7 @@ const ROUTES: &[RouteCase] = &[
     ("GET", "/api/v1/backup/days", "db=a", "", Right::Admin),
     ("GET", "/api/v1/backup/day", "db=a&day=0", "", Right::Admin),
     ("GET", "/api/v1/backup/sensors", "db=a", "", Right::Admin),
-    ("POST", "/api/v1/backup/proved", "began=1", "", Right::Admin),
+    ("POST", "/api/v1/backup/completed", "began=1", "", Right::Admin),
     ("GET", "/api/v1/jobs", "", "", Right::Admin),
     ("GET", "/api/v1/jobs/{key}", "", "", Right::Admin),
     ("POST", "/api/v1/jobs/{key}/run", "", "", Right::Admin),

@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 use super::{DAY, PAGES, SEALS, START, backup, digest, restore, start_filled, write};
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -189,9 +189,11 @@ fn a_damaged_file_is_found_and_named() {
             std::fs::write(file, damaged).unwrap();
             let target = Folder::new("restored");
             let name = file.file_name().unwrap().to_str().unwrap();
-            let output = restore(backup_dir.path(), "embedded", target.path());
-            assert!(output.status == Some(1), "{what} {name}: {output:?}");
-            assert!(output.stderr.contains(name) || name == "manifest.json", "{what} {name}: {output:?}");
+            let verified = hourglass(&["backup", "verify", path(backup_dir.path())]);
+            for output in [restore(backup_dir.path(), "embedded", target.path()), verified] {
+                assert!(output.status == Some(1), "{what} {name}: {output:?}");
+                assert!(output.stderr.contains(name) || name == "manifest.json", "{what} {name}: {output:?}");
+            }
         }
         std::fs::write(file, content).unwrap();
     }
@@ -210,17 +212,21 @@ fn a_damaged_file_is_found_and_named() {
 #[test]
 fn the_metric_of_a_backup_proof_survives_a_restart() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
+    const COMPLETED: &str = "hourglass_backup_completed_timestamp_seconds";
     for store in stores() {
         let mut server = start_filled(&store, SEALS);
         let backup_dir = Folder::new("backup");
         backup(&server, backup_dir.path(), &[]).expect_success();
         assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
+        let first = manifest(backup_dir.path())["began_ms"].as_f64().unwrap() / 1000.0;
+        assert!((metric(&server, COMPLETED) - first).abs() < 0.01);
         assert!(backup(&server, backup_dir.path(), &["--prove"]).expect_success().stdout.contains("proved"));
         let began = manifest(backup_dir.path())["began_ms"].as_f64().unwrap() / 1000.0;
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
         assert!(!backup_dir.file("proof").exists());
         server.kill_and_restart();
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
+        assert!((metric(&server, COMPLETED) - began).abs() < 0.01);
         // A damaged backup is not proved. The damaged day is unchanged, so it is not written again.
         let day = files(backup_dir.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
         let mut content = std::fs::read(&day).unwrap();
@@ -229,6 +235,7 @@ fn the_metric_of_a_backup_proof_survives_a_restart() {
         std::fs::write(&day, content).unwrap();
         backup(&server, backup_dir.path(), &["--prove"]).expect_failure(day.file_name().unwrap().to_str().unwrap());
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
+        assert!((metric(&server, COMPLETED) - began).abs() < 0.01, "a backup that fails its proof is no success");
     }
 }
 

@@ -155,6 +155,7 @@ fn traffic(server: &Server) {
     http::get(&server.url("/api/v1/readings?sensor=climate,sensor=temp-01")).expect(200);
     http::get(&server.url("/api/v1/summary?sensor=climate,sensor=temp-01")).expect(200);
     http::get(&server.url("/nothing/here")).expect(404);
+    http::post(&server.url("/api/v1/backup/completed?began=1768485600000"), "", &[]).expect(204);
 }
 
 /// A server for strangers: tokens, quotas, TLS, a TCP listener, and metrics on a separate address.

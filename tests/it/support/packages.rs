@@ -37,6 +37,12 @@ pub enum Package {
     AxeCore,
     /// The folder of the npm package uplot.
     Uplot,
+    /// `age` of the Debian package age, for archives of backups.
+    Age,
+    /// `restic` of the Debian package restic.
+    Restic,
+    /// `rclone` of the Debian package rclone.
+    Rclone,
 }
 
 /// Returns the program, or for PyPI the Python that has the package; `None` after a line on stderr. Panics if required.
@@ -94,6 +100,9 @@ impl Package {
             Package::Node => "`node` of the Debian package nodejs",
             Package::AxeCore => "the npm package axe-core 4.14.1",
             Package::Uplot => "the npm package uplot 1.6.32",
+            Package::Age => "`age` of the Debian package age",
+            Package::Restic => "`restic` of the Debian package restic",
+            Package::Rclone => "`rclone` of the Debian package rclone",
         }
     }
 
@@ -115,6 +124,9 @@ impl Package {
             Package::Node => tool("node", "--version", "v"),
             Package::AxeCore => npm("axe-core", "4.14.1").map(|folder| folder.join("axe.min.js")),
             Package::Uplot => npm("uplot", "1.6.32"),
+            Package::Age => tool("age", "--version", "1."),
+            Package::Restic => tool("restic", "version", "restic 0."),
+            Package::Rclone => tool("rclone", "version", "rclone v"),
         }
     }
 }
