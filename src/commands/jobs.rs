@@ -14,7 +14,7 @@ pub enum JobCommand {
     List(Service),
     /// Run a job now and print its progress. Exit status: 0 if it left nothing to do, else 1.
     Run {
-        /// The job: seal, expire, strip, sweep, outliers, compact, refresh, group or index.
+        /// The job: seal, expire, strip, sweep, outliers, migrate, compact, refresh, group or index.
         name: String,
         #[command(flatten)]
         service: Service,

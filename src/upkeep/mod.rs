@@ -7,6 +7,7 @@ mod expire;
 mod group;
 mod index;
 mod job;
+mod migrate;
 mod outliers;
 mod refresh;
 mod runner;
@@ -39,6 +40,7 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(strip::Strip { sealer, retention: retention.clone(), left: HashMap::new() });
     jobs.add(sweep::Sweep { member: member.clone(), deleter: deleter.clone() });
     jobs.add(outliers::Outliers { store: store.clone() });
+    jobs.add(migrate::Migrate { store: store.raw().clone(), member: member.clone() });
     jobs.add(compact);
     if let Some(extras) = context.store.raw().clone().mongo_extras() {
         if extras.keeps_copies() {

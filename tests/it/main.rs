@@ -6,6 +6,7 @@
 //! | `store_contract` | one suite that both stores pass |
 //! | `access` | rights: every route with every kind of token, pins, quotas, the audit log, `hourglass token` |
 //! | `backup` | digests, backups, restores, copies: under load, killed, damaged; on both stores |
+//! | `bounds` | sizes of documents, connections to MongoDB, no joins |
 //! | `api` | every endpoint as clients see it: statuses, bodies, headers, limits |
 //! | `lawful` | random traffic against a plain map, on both stores: late, duplicate, overwriting, overflowing, restarted |
 //! | `broken_world` | the store paused, killed or missing; bad clients; stops under load |
@@ -35,7 +36,7 @@
 //! | `page` | the page in a real Chromium: views, hostile names, snippets, streams |
 //! | `readme` | snippets of README and `docs/` work; links resolve; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found, named, and repaired if possible |
-//! | `versions` | data of other versions: newer data is waited for, data from before version 1 stops the start |
+//! | `versions` | data of other versions: newer data is waited for, data from before version 1 stops the start; days of version 1 migrate |
 //! | `tidy` | dependencies between rooms, and other rules about the sources |
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -46,6 +47,7 @@ mod access;
 mod accounting;
 mod api;
 mod backup;
+mod bounds;
 mod broken_world;
 mod clients;
 mod command_line;

@@ -4,6 +4,7 @@ mod durable;
 mod import;
 
 use crate::support::prelude::*;
+use crate::support::programs;
 
 const T: u64 = 1_768_489_200;
 
@@ -43,7 +44,8 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
             (json!([1]), "not a JSON object"),
             (json!({"": 1}), "empty"),
             (json!({"x": "y".repeat(9000)}), "the limit of 8192 bytes"),
-            (json!({"x": [[[[[[[[[1]]]]]]]]]}), "nests"),
+            (json!({"site": {"room": {"rack": {"slot": 1}}}}), "exceeds the limit of 3 levels: 4 levels"),
+            (json!({"x": [[[1]]]}), "exceeds the limit of 3 levels: 4 levels"),
         ] {
             let refused = send(&server, "PATCH", "m,s=1", &body, &[]).expect(400);
             assert!(refused.text().contains(why), "{body}: {}", refused.text());
@@ -56,6 +58,53 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
         assert_eq!(meta(&server, "m,s=1"), None);
         server.stop();
+    }
+}
+
+/// Deeper values from before the limit are read, kept by other changes, and restored.
+#[test]
+fn metadata_nests_three_levels() {
+    for store in stores() {
+        let mut server = Launch::with_store(store).start();
+        let three = json!({"site": {"room": {"rack": 1}}, "parts": [[1]]});
+        let four = json!({"site": {"room": {"rack": {"slot": 1}}}});
+        send(&server, "PUT", "m,s=1", &three, &[("x-hourglass-ack", "store")]).expect(200);
+        for method in ["PUT", "PATCH"] {
+            let refused = send(&server, method, "m,s=1", &four, &[]).expect(400);
+            assert!(refused.text().contains(r#"\"site\" of m,s=1"#), "{}", refused.text());
+        }
+        let import = |meta: &Value| {
+            let line = json!({"sensor": "m,s=1", "meta": meta}).to_string();
+            post(&server.url("/api/v1/meta?db=d"), line, &[("content-type", "application/x-ndjson")])
+        };
+        let refused = import(&four).expect(400).json();
+        assert_eq!(refused["rejected"], json!(1), "{refused}");
+        import(&three).expect(200);
+        assert_eq!(meta(&server, "m,s=1"), Some(three));
+
+        server.stop();
+        let deep = doc! { "room": { "rack": { "slot": { "card": 1 } } } };
+        Stored::from_server(&server, "d").change(Kind::Sensors, "m,s=1", |sensor| {
+            drop(sensor.get_document_mut("meta").unwrap().insert("site", deep));
+        });
+        server.restart();
+        send(&server, "PATCH", "m,s=1", &json!({"parts": null, "unit": "K"}), &[]).expect(200);
+        let kept = json!({"site": {"room": {"rack": {"slot": {"card": 1}}}}, "unit": "K"});
+        assert_eq!(meta(&server, "m,s=1"), Some(kept.clone()));
+        send(&server, "PATCH", "m,s=1", &json!({"site": {"room": {"wall": 1}}}), &[]).expect(400);
+        server.kill_and_restart();
+        assert_eq!(meta(&server, "m,s=1"), Some(kept.clone()));
+        let backup = Folder::new("backup");
+        let folder = programs::path(backup.path());
+        hourglass(&["backup", "create", folder, "--server", &server.url("")]).expect_success();
+        let mut restored = Launch::embedded().start();
+        restored.stop();
+        let data = restored.data_dir();
+        fs::remove_dir_all(&data).unwrap();
+        hourglass(&["backup", "restore", folder, "--store", "embedded", "--data-dir", programs::path(&data)])
+            .expect_success();
+        restored.restart();
+        assert_eq!(meta(&restored, "m,s=1"), Some(kept));
     }
 }
 

@@ -151,6 +151,21 @@ pub trait WalkStore: Send + Sync {
     /// Reads at most `max` sealed days, or a few megabytes of them, in key order from the cursor.
     async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
 
+    /// Counts the parts of days whose form an older version wrote, for progress reports. `None` if only a walk can tell.
+    ///
+    /// # Errors
+    /// [`StorageError::Newer`](super::StorageError::Newer) if a later version uses the database.
+    async fn count_outdated_days(&self, database: &str) -> Result<Option<u64>>;
+
+    /// Reads parts of days whose form an older version wrote, in key order from the cursor: at most `max`, or a few
+    /// megabytes of them. Without a cursor, it begins where [`note_migrated`](Self::note_migrated) left off. A step can be
+    /// empty and have a next one.
+    async fn walk_outdated_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
+
+    /// Notes that no part before the cursor has an older form; `None` for all parts. Does nothing in a store that finds
+    /// such parts by an index.
+    async fn note_migrated(&self, database: &str, end: Option<&Cursor>) -> Result<()>;
+
     /// Estimates the number of pages and sealed days in all databases, for progress reports.
     async fn estimate_pages(&self) -> Result<u64>;
 }

@@ -22,8 +22,8 @@ use crate::reading::{Reason, Sensor, Stamp};
 
 /// Maximum number of metadata keys per sensor.
 const NAMES_MAX: usize = 64;
-/// Maximum nesting depth of a value.
-const DEPTH_MAX: usize = 8;
+/// Maximum number of levels of metadata, as in `site.room.rack`.
+const LEVELS_MAX: usize = 3;
 /// Maximum number of removed keys per sensor that are remembered.
 const REMOVED_MAX: usize = 256;
 /// Maximum number of rows in a batch.
@@ -82,8 +82,8 @@ pub enum MetaRefusal {
     TooManyRemoved { sensor: String },
     #[error("a name in the metadata of {sensor} is empty or has more than {limit} bytes (limits.name_bytes)")]
     Name { sensor: String, limit: usize },
-    #[error("the metadata of {sensor} nests deeper than {DEPTH_MAX} levels")]
-    TooDeep { sensor: String },
+    #[error("the metadata {name:?} of {sensor} exceeds the limit of {LEVELS_MAX} levels: {levels} levels")]
+    TooDeep { sensor: String, name: String, levels: usize },
     #[error("no room for the new sensor {sensor}: {limit} is reached")]
     NoRoom { sensor: String, limit: String },
     #[error("the metadata of {sensor} violates the kind {}: {}", fault.kind, fault.fault)]
@@ -251,7 +251,7 @@ impl Ingest {
             let after = request.update.apply_to(&before);
             let checked = match pin_violation(arrival.caller, import.renames, stored) {
                 Some(reason) => Err(pin_refusal(&request.sensor, arrival.caller, reason)),
-                None => self.check_meta(request, &present, &after),
+                None => self.check_meta(request, &present, &before, &after),
             };
             let checked =
                 checked.and_then(|()| self.check_kind(arrival.caller, import.database, stored, &before, &after));
@@ -304,7 +304,13 @@ impl Ingest {
     }
 
     /// Checks the limits on the metadata after an update.
-    fn check_meta(&self, request: &MetaRequest, present: &Meta, after: &Map<String, Value>) -> Result<(), MetaRefusal> {
+    fn check_meta(
+        &self,
+        request: &MetaRequest,
+        present: &Meta,
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+    ) -> Result<(), MetaRefusal> {
         let sensor = || request.sensor.key.to_string();
         let limit = self.options.limits.meta_bytes;
         let name_bytes = self.options.limits.name_bytes;
@@ -322,8 +328,12 @@ impl Ingest {
         if after.keys().any(|name| name.is_empty() || name.len() > name_bytes) {
             return Err(MetaRefusal::Name { sensor: sensor(), limit: name_bytes });
         }
-        if after.values().any(|value| depth(value) > DEPTH_MAX) {
-            return Err(MetaRefusal::TooDeep { sensor: sensor() });
+        // Values from before this limit, or from a backup, can stay.
+        for (name, value) in after.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
+            let levels = 1 + depth(value);
+            if levels > LEVELS_MAX {
+                return Err(MetaRefusal::TooDeep { sensor: sensor(), name: name.clone(), levels });
+            }
         }
         let bytes: usize = after.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
         if bytes > limit {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redb::ReadableDatabase;
 
-pub(super) use self::raw::raw_day;
+pub(super) use self::raw::{add_outdated, raw_day};
 
 use self::scan::{next_day, scan};
 
@@ -98,7 +98,7 @@ fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
         (Some(readings), Some(expired)) => {
             encode_expired(&key, write.id, write.next_rev, readings.stamps().floor(), expired)
         }
-        (Some(readings), None) => encode_readings(&key, write.id, write.next_rev, readings),
+        (Some(readings), None) => encode_readings(&key, write.id, write.next_rev, readings, is_plain(readings)),
         (None, _) => Vec::new(),
     };
     let put = Put::new(key, write.rev, bytes);
@@ -124,8 +124,8 @@ fn encode_expired(key: &[u8], id: &DayId, rev: u64, floor: Stamp, expired: &Expi
     join_parts(key, EXPIRED, &head, &times)
 }
 
-/// Encodes a part with readings.
-fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+/// Encodes a part with readings. Version 1 wrote no plain parts.
+fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings, is_plain: bool) -> Vec<u8> {
     if id.part.is_chunk() {
         let mut out = vec![VERSION, CHUNK];
         put_varint(&mut out, rev);
@@ -137,7 +137,7 @@ fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec
         return out;
     }
     let mut head = encode_head(id, rev, readings.stamps().floor());
-    if is_plain(readings) {
+    if is_plain {
         return [&[PLAIN_VERSION, PLAIN], &*head, &*sealed::pack(readings)].concat();
     }
     put_names(&mut head, readings);

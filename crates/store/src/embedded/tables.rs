@@ -30,6 +30,8 @@ pub(super) const MONTHS: DocumentTable = TableDefinition::new("months");
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
 /// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
 pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("outliers");
+/// Name of a database to the day key before which no part has an older form.
+pub(super) const MIGRATED: TableDefinition<&str, &[u8]> = TableDefinition::new("migrated");
 /// The names of databases.
 pub(super) const DATABASES: TableDefinition<&str, ()> = TableDefinition::new("databases");
 /// The registry, in BSON, under its `_id`.

@@ -1,12 +1,12 @@
 //! Walks over all stored rows of a database, in batches. Damaged rows are returned as errors of their own.
 
 use async_trait::async_trait;
-use redb::{ReadableDatabase, ReadableTableMetadata};
+use redb::{ReadableDatabase, ReadableTableMetadata, TableError};
 
 use super::keys::Keys;
 use super::page_form::{self, PageKey};
-use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
-use super::{EmbeddedStore, days};
+use super::tables::{DAYS, DocumentTable, MIGRATED, PAGES, SENSORS, begin, unseal, unseal_document};
+use super::{EmbeddedStore, SMALL_WRITE_BYTES, days};
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, WalkStep};
 use crate::bucket::store::WalkStore;
 use crate::bucket::{Result, StorageError};
@@ -52,6 +52,18 @@ impl EmbeddedStore {
     }
 }
 
+impl EmbeddedStore {
+    /// Returns the end of the parts that certainly have no older form.
+    async fn migrated_end(&self, database: &str) -> Result<Option<Cursor>> {
+        let name = database.to_owned();
+        self.read(move |db| match db.begin_read()?.open_table(MIGRATED) {
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            table => Ok(table?.get(&*name)?.map(|end| Cursor(end.value().to_vec()))),
+        })
+        .await
+    }
+}
+
 #[async_trait]
 impl WalkStore for EmbeddedStore {
     async fn walk_buckets(
@@ -81,6 +93,27 @@ impl WalkStore for EmbeddedStore {
     async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         self.walk(DAYS, database, start, max, |_, _| false, |found, key, value| found.push(days::raw_day(key, value)))
             .await
+    }
+
+    async fn count_outdated_days(&self, database: &str) -> Result<Option<u64>> {
+        let is_done = self.migrated_end(database).await? == Some(Cursor(Keys::new(database).all().end));
+        Ok(is_done.then_some(0))
+    }
+
+    async fn walk_outdated_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
+        let noted = if start.is_none() { self.migrated_end(database).await? } else { None };
+        self.walk(DAYS, database, start.or(noted.as_ref()), max, |_, _| false, days::add_outdated).await
+    }
+
+    async fn note_migrated(&self, database: &str, end: Option<&Cursor>) -> Result<()> {
+        let name = database.to_owned();
+        let end = end.map_or_else(|| Keys::new(database).all().end, |end| end.0.clone());
+        self.run(SMALL_WRITE_BYTES, move |db| {
+            let transaction = begin(db)?;
+            transaction.open_table(MIGRATED)?.insert(&*name, &*end)?;
+            Ok(transaction.commit()?)
+        })
+        .await
     }
 
     /// Returns the exact number of pages and parts of days, of all databases.

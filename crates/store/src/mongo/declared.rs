@@ -126,7 +126,7 @@ impl MongoStore {
 }
 
 /// Waits for a command that runs as a task, because dropping a driver's future would break its connection.
-async fn join(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
+pub(super) async fn join(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
     let ended = task.await.map_err(|failed| StorageError::Unknown(failed.to_string()))?;
     ended.map_err(|error| classify(&error))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bson::{Document, RawDocumentBuf, Timestamp, doc};
 use mongodb::action::Find;
 use mongodb::error::Error;
-use mongodb::options::{FindOptions, ReadConcern};
+use mongodb::options::{FindOptions, Hint, ReadConcern};
 use mongodb::{Client, ClientSession, Collection};
 use parking_lot::Mutex;
 
@@ -29,6 +29,8 @@ pub struct Query {
     sort: Document,
     projection: Option<Document>,
     extent: Extent,
+    /// The name of the index to use; `None` for the server's choice.
+    hint: Option<&'static str>,
     /// Maximum number of documents per reply; `None` for the server's choice.
     per_reply: Option<u32>,
 }
@@ -36,7 +38,7 @@ pub struct Query {
 impl Query {
     /// Creates a query for all documents that match a filter, with all fields and in any order.
     pub fn new(filter: Document) -> Self {
-        Self { filter, sort: Document::new(), projection: None, extent: Extent::ALL, per_reply: None }
+        Self { filter, sort: Document::new(), projection: None, extent: Extent::ALL, hint: None, per_reply: None }
     }
 
     pub fn sort(self, sort: Document) -> Self {
@@ -53,14 +55,20 @@ impl Query {
         Self { extent, ..self }
     }
 
+    /// Fails if the collection has no index of this name.
+    pub fn hint(self, index: &'static str) -> Self {
+        Self { hint: Some(index), ..self }
+    }
+
     /// Builds the driver's query. Also returns the extent, because the caller has to apply its limit on bytes.
     pub fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
-        let Self { filter, sort, projection, extent, per_reply } = self;
+        let Self { filter, sort, projection, extent, hint, per_reply } = self;
         let options = FindOptions::builder()
             .sort(sort)
             .projection(projection)
             .limit(i64::try_from(extent.pages).ok())
             .batch_size(per_reply)
+            .hint(hint.map(|index| Hint::Name(index.to_owned())))
             .build();
         (collection.find(filter).with_options(options), extent)
     }

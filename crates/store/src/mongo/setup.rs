@@ -2,12 +2,13 @@
 
 use bson::{Document, doc};
 use mongodb::error::Error;
-use mongodb::{Collection, Database};
+use mongodb::options::IndexOptions;
+use mongodb::{Collection, Database, IndexModel};
 
 use super::indexes::{self, Index};
 use super::messages;
 use super::outcome::has_code;
-use super::versions;
+use super::versions::{self, OUTDATED, is_outdated};
 use crate::bucket::Result;
 use crate::names::collection_prefix;
 
@@ -118,6 +119,15 @@ pub async fn create_groups(mongo: &Database, collections: &Collections) -> Resul
         indexes::create(groups, &index).await?;
     }
     Ok(())
+}
+
+/// Creates the index of parts of days in an older form, and replaces the validator of an older version.
+pub async fn prepare_migration(mongo: &Database, database: &str) -> Result<(), Error> {
+    let days = Collections::new(mongo, database).days;
+    let options = IndexOptions::builder().name(OUTDATED.to_owned()).partial_filter_expression(is_outdated()).build();
+    let keys = doc! { "schemaVersion": 1, "_id": 1 };
+    days.create_index(IndexModel::builder().keys(keys).options(options).build()).await?;
+    restore_validator(mongo, days.name(), day_schema()).await
 }
 
 /// Adds a database to the list.

@@ -61,12 +61,19 @@ impl WalkStore for MongoStore {
 
     async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         let days = Collections::new(&self.mongo, database).days;
-        let day = |document: &RawDocumentBuf, key: String| RawDay {
-            cursor: Cursor(key.clone().into_bytes()),
-            document: decode_raw_day(document),
-            key,
-        };
-        self.walk(&days, start, max, day).await
+        self.walk(&days, start, max, |document, _| raw_day(document)).await
+    }
+
+    async fn count_outdated_days(&self, database: &str) -> Result<Option<u64>> {
+        self.count_outdated(database).await.map(Some)
+    }
+
+    async fn walk_outdated_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
+        self.walk_outdated(database, start, max).await
+    }
+
+    async fn note_migrated(&self, _database: &str, _end: Option<&Cursor>) -> Result<()> {
+        Ok(())
     }
 
     async fn estimate_pages(&self) -> Result<u64> {
@@ -136,7 +143,12 @@ impl MongoStore {
     }
 }
 
-fn start_id(cursor: Option<&Cursor>) -> String {
+pub(super) fn raw_day(document: &RawDocumentBuf) -> RawDay {
+    let key = document.get_str("_id").unwrap_or_default().to_owned();
+    RawDay { cursor: Cursor(key.clone().into_bytes()), document: decode_raw_day(document), key }
+}
+
+pub(super) fn start_id(cursor: Option<&Cursor>) -> String {
     cursor.map_or_else(String::new, |cursor| String::from_utf8_lossy(&cursor.0).into_owned())
 }
 

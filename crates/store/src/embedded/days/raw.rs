@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{DayHead, HourSummaries, encode_expired, encode_readings, unreadable};
+use super::{
+    DayHead, HourSummaries, PLAIN, PLAIN_VERSION, READINGS, VERSION, encode_expired, encode_readings, unreadable,
+};
+use crate::bucket::day::is_plain;
 use crate::bucket::raw::{Cursor, DayDocument, Mismatch, RawDay};
 use crate::bucket::{DayId, DayPart, StorageError};
 use crate::document::day_id;
@@ -27,6 +30,23 @@ pub(in crate::embedded) fn raw_day(key: &[u8], value: &[u8]) -> RawDay {
     RawDay { cursor, key: id, document }
 }
 
+/// Appends a part that a write would give another form: one of version 1 with few readings. Also appends a part that
+/// cannot be read, or has a later version, as an error.
+pub(in crate::embedded) fn add_outdated(found: &mut Vec<RawDay>, key: &[u8], value: &[u8]) {
+    let is_candidate = match value {
+        [VERSION, READINGS, ..] => true,
+        [version, ..] => *version > PLAIN_VERSION,
+        [] => true,
+    };
+    if !is_candidate {
+        return;
+    }
+    let part = raw_day(key, value);
+    if part.document.as_ref().map_or(true, |part| is_plain(&part.day.readings)) {
+        found.push(part);
+    }
+}
+
 /// Decodes a part and compares it with the encoding of its own readings.
 fn decode_document(
     stored_key: &[u8],
@@ -47,7 +67,7 @@ fn decode_document(
     compare("sensor", key.to_owned(), id.sensor.key.to_string());
     let expected = match &stored_day.expired {
         Some(expired) => encode_expired(stored_key, &id, head.rev, head.floor, expired),
-        None => encode_readings(stored_key, &id, head.rev, &stored_day.readings),
+        None => encode_readings(stored_key, &id, head.rev, &stored_day.readings, head.kind == PLAIN),
     };
     let written = DayHead::read(stored_key, &expected)?;
     let expected = written.hours(day)?;
