@@ -354,6 +354,9 @@ sections! {
         silent_after: Duration = "0s", duration(ZERO..=YEAR);
         /// Number of most recent readings in a sensor's document.
         recent: usize = 10, count(1..=1000), constant;
+        /// Maximum number of fields of which a sensor's document has the count, minimum, maximum, mean, first and last
+        /// value over all stored readings. 0 turns these summaries off, and removes them.
+        lifetime_fields: usize = 256, count(0..=256);
         /// Interval at which hourglass writes the documents of changed sensors.
         write_interval: Duration = "60s", duration(TICK..=DAY), constant;
     }

@@ -7,6 +7,7 @@ mod deleted_by_value;
 mod deleted_meanwhile;
 mod dropped_meanwhile;
 mod forms;
+mod lifetimes;
 mod months;
 mod shell;
 

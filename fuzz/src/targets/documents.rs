@@ -144,6 +144,7 @@ fn check_sensor(source: &mut Source<'_>) {
         last_seen: (source.byte() % 2 == 1).then(|| milliseconds(source)),
         recent,
         outlier,
+        lifetime: None,
         meta: meta(source),
     };
     let bytes = sensor_document(&document);

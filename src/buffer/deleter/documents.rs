@@ -42,9 +42,12 @@ impl Deleter {
                         document.meta.cut(deletion.before);
                     } else {
                         document.recent.retain(|reading| !deletion.has_time(reading.time));
+                        if document.recent != before.recent {
+                            document.last_seen = document.recent.last().map(|latest| floor_to_millis(latest.time));
+                        }
+                        self.remove_lifetime(deletion, &mut document);
                     }
                     if document != before {
-                        document.last_seen = document.recent.last().map(|latest| floor_to_millis(latest.time));
                         documents.push(document);
                     }
                 }
@@ -109,6 +112,7 @@ impl Deleter {
                     (Some(rest), Some(document)) => {
                         let mut document = document?;
                         rest.describe(&mut document);
+                        self.remove_lifetime(deletion, &mut document);
                         if document.fields.is_empty() {
                             document.fields = self.remaining_fields(database, sensor).await?;
                         }
@@ -139,6 +143,14 @@ impl Deleter {
             }
         }
         Err(StorageError::Contended(left[0].0.key.to_string()))
+    }
+
+    /// Removes lifetime summaries that may include deleted readings.
+    fn remove_lifetime(&self, deletion: &DeletedCells<'_>, document: &mut SensorDocument) {
+        let key = &*document.sensor.key;
+        if document.lifetime.take_if(|lifetime| deletion.has_some(key, &lifetime.hours)).is_some() {
+            self.context.lifetimes.note(deletion.database, key);
+        }
     }
 
     /// Removes the documents of sensors without readings, if they are unchanged since they were read. Returns the

@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod document_writer;
 pub mod documents;
 pub mod failing;
+pub mod lifetimes;
 pub mod outliers;
 mod sealed;
 pub mod sensors;

@@ -16,6 +16,7 @@ use super::chunks::{self, DirectRules};
 use super::dead_letters::{DeadLetters, SET_ASIDE};
 use super::documents::Documents;
 use super::failing::FailingDatabases;
+use super::lifetimes::OutdatedLifetimes;
 use super::stale_copies::StaleCopies;
 use crate::bucket::packed::UnpackedRows;
 use crate::bucket::store::{BucketId, PageWrite, WriteOutcome};
@@ -73,6 +74,8 @@ pub struct FlushContext {
     pub settings: KnownSettings,
     /// Sensors with outdated copies of metadata.
     pub stale_copies: StaleCopies,
+    /// Sensors with outdated lifetime summaries.
+    pub lifetimes: OutdatedLifetimes,
 }
 
 /// Writes buckets of one database. First writes all of them together. Then reads back the buckets that the store has in

@@ -15,6 +15,7 @@ use crate::buffer::flush::blocked::BlockedBuckets;
 use crate::buffer::flush::chunks::DirectRules;
 use crate::buffer::flush::dead_letters::DeadLetters;
 use crate::buffer::flush::failing::FailingDatabases;
+use crate::buffer::flush::lifetimes::OutdatedLifetimes;
 use crate::buffer::flush::stale_copies::StaleCopies;
 use crate::buffer::flush::task::FlushContext;
 use crate::buffer::shard::Shard;
@@ -100,6 +101,7 @@ impl Ingest {
             direct: DirectRules::new(&options),
             settings: settings.clone(),
             stale_copies: StaleCopies::default(),
+            lifetimes: OutdatedLifetimes::default(),
         });
         let mut inboxes = Vec::new();
         let mut shards = Vec::new();

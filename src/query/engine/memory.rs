@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::bucket::{Reading, SensorDocument};
+use crate::bucket::{Reading, SensorDocument, Summary};
 use crate::reading::{Sensor, Value};
 
 /// Sensors looked at between two pauses.
@@ -18,7 +18,7 @@ pub fn memory_of(reading: &Reading) -> usize {
 
 /// The memory of a sensor's document.
 #[must_use]
-pub fn document_bytes(SensorDocument { sensor, fields, recent, meta, .. }: &SensorDocument) -> usize {
+pub fn document_bytes(SensorDocument { sensor, fields, recent, lifetime, meta, .. }: &SensorDocument) -> usize {
     let tags = 2 * sensor.key.len() + size_of_val(&*sensor.tags);
     let fields = size_of_val(&**fields) + fields.iter().map(|(name, _)| name.len()).sum::<usize>();
     size_of::<(SensorDocument, Sensor)>()
@@ -26,6 +26,11 @@ pub fn document_bytes(SensorDocument { sensor, fields, recent, meta, .. }: &Sens
         + fields
         + 2 * meta.memory()
         + recent.iter().map(memory_of).sum::<usize>()
+        + lifetime.iter().flat_map(|lifetime| &lifetime.fields).map(summary_bytes).sum::<usize>()
+}
+
+fn summary_bytes((name, summary): &(Arc<str>, Summary)) -> usize {
+    size_of::<(Arc<str>, Summary)>() + name.len() + summary.memory()
 }
 
 /// The memory of a value's text; zero for other values.

@@ -66,6 +66,7 @@ impl Sealing<'_> {
         match left {
             None => {
                 self.round.days += u64::from(readings > 0);
+                self.context.lifetimes.note(self.database, &sensor.key);
                 revs.sort_by_key(|(id, _)| id.part.is_chunk());
                 let chunks = revs.partition_point(|(id, _)| !id.part.is_chunk());
                 self.remove_parts(&revs[..chunks]).await?;

@@ -3,6 +3,7 @@
 //! writes and deletions, or by an interruption at any step. The next round continues with the days that are left.
 
 mod hourly;
+mod lifetimes;
 mod lot;
 mod months;
 mod parts;
@@ -59,6 +60,8 @@ pub struct Sealer {
     quiet: Duration,
     /// Maximum cells of a part for an hour.
     hour_cells: usize,
+    /// Maximum number of fields with lifetime summaries; 0 for none.
+    lifetime_fields: usize,
     /// The number of days sealed since the start.
     days: AtomicU64,
     /// Days with an hour that is too large for a part, by database and sensor, and when that was found. They are tried again
@@ -79,11 +82,14 @@ struct MonthsDue {
 }
 
 impl MonthsDue {
-    /// Returns true if a search is due. `sealed` is the number of days sealed so far.
-    fn are_due(&mut self, is_asked: bool, sealed: u64) -> bool {
-        let is_at_rest = std::mem::replace(&mut self.before, sealed) == sealed;
-        let is_new = self.last.is_none_or(|(at, then)| then != sealed || at.elapsed() >= MONTHS_PAUSE);
-        is_asked || is_at_rest && is_new
+    /// Returns true if no day was sealed since the last call. `sealed` is the number of days sealed so far.
+    fn is_at_rest(&mut self, sealed: u64) -> bool {
+        std::mem::replace(&mut self.before, sealed) == sealed
+    }
+
+    /// Returns true if a search is due while no day is sealed.
+    fn are_due(&self, sealed: u64) -> bool {
+        self.last.is_none_or(|(at, then)| then != sealed || at.elapsed() >= MONTHS_PAUSE)
     }
 
     fn looked(&mut self, sealed: u64) {
@@ -165,7 +171,7 @@ impl Round {
     }
 }
 
-/// The job that seals days, and adds up months.
+/// The job that seals days, adds up months, and folds lifetime summaries.
 pub struct Seal {
     sealer: Arc<Sealer>,
     /// Flushes acked readings before a requested run.
@@ -260,18 +266,28 @@ impl Job for Seal {
             waits += 1;
             tokio::time::sleep(SETTLING).await;
         }
-        if !self.months.are_due(run.is_asked, self.sealer.days.load(Ordering::Relaxed)) {
+        let sealed = self.sealer.days.load(Ordering::Relaxed);
+        let lifetimes = &self.sealer.context.lifetimes;
+        let is_at_rest = self.months.is_at_rest(sealed) || run.is_asked;
+        let are_months_due = run.is_asked || self.months.are_due(sealed);
+        let are_lifetimes_due = self.sealer.lifetime_fields > 0 && !lifetimes.is_empty();
+        if !is_at_rest || !are_months_due && !are_lifetimes_due {
             return Ok(None);
         }
-        for database in self.sealer.context.store.raw().databases().await? {
+        let databases = self.sealer.context.store.raw().databases().await?;
+        lifetimes.retain(&databases);
+        for database in databases {
             let began = Instant::now();
-            let made = self.sealer.add_up_months(&database, run).await?;
+            let made = if are_months_due { self.sealer.add_up_months(&database, run).await? } else { 0 };
             if made > 0 {
                 tracing::info!(%database, months = made, "months added up");
             }
+            self.sealer.fold_noted(&database, run).await?;
             run.pause(began).await;
         }
-        self.months.looked(self.sealer.days.load(Ordering::Relaxed));
+        if are_months_due {
+            self.months.looked(self.sealer.days.load(Ordering::Relaxed));
+        }
         Ok(None)
     }
 }
@@ -285,6 +301,7 @@ impl Sealer {
             after: Some(options.seal.after).filter(|after| !after.is_zero()),
             quiet: options.seal.quiet,
             hour_cells: hour_cells(options.flush_bytes()),
+            lifetime_fields: options.sensors.lifetime_fields,
             days: AtomicU64::new(0),
             large: Mutex::default(),
             is_failure_logged: AtomicBool::new(false),
@@ -458,6 +475,7 @@ impl Sealing<'_> {
             }
             self.round.days += 1;
             self.round.readings += readings.len() as u64;
+            self.context.lifetimes.note(self.database, &one.id.sensor.key);
             chunks.extend(one.chunks.into_iter().map(|(id, chunk)| (id, chunk.rev)));
             self.remove(one.buckets, &mut singles).await?;
         }

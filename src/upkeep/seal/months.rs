@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::lifetimes::LifetimeRules;
 use super::{Run, Sealer};
 use crate::bucket::store::{Projection, SensorFilter, WriteOutcome};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
@@ -23,6 +24,9 @@ const TOGETHER: usize = 128;
 const HOURS_BYTES: usize = 16 << 20;
 /// Number of days for which a month must be over.
 const DAYS_OVER: i64 = 1;
+
+/// The latest rev of each sensor's months, by key; the maximum if totals were missing.
+type MonthRevs = HashMap<Arc<str>, u64>;
 
 /// Returns the sensor's key, and the range of months with its readings.
 fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
@@ -43,17 +47,20 @@ fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
 }
 
 impl Sealer {
-    /// Computes the missing totals of all past months of a database. Returns their number.
+    /// Computes the missing totals of all past months of a database. Returns their number. Then folds the lifetime
+    /// summaries that are outdated.
     ///
     /// # Errors
     /// If the store fails.
     pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
         let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
+        let rules = LifetimeRules { fields_max: self.lifetime_fields, is_asked: run.is_asked, now };
         let end = Month::from_day(Day(Day::from_hour(Hour::from_ns(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;
             let Some(last) = sensors.last().map(|document| document.sensor.key.to_string()) else { return Ok(made) };
+            let mut revs = MonthRevs::new();
             // In each month only those that may have readings in it: most fleets are younger than their oldest reading.
             let spans: Vec<(Arc<str>, Range<i64>)> = sensors.iter().filter_map(months_of).collect();
             let first = spans.iter().map(|(_, months)| months.start).min().unwrap_or(end.0);
@@ -61,8 +68,12 @@ impl Sealer {
             for month in first..after.min(end.0) {
                 let has = |(key, months): &(Arc<str>, Range<i64>)| months.contains(&month).then(|| key.clone());
                 let keys: Vec<Arc<str>> = spans.iter().filter_map(has).collect();
-                made += some_at_least(self.add_up_month(database, &keys, Month(month), run).await)?;
+                made += some_at_least(self.add_up_month(database, &keys, Month(month), &mut revs, run).await)?;
             }
+            let month_rev = |key: &str| revs.get(key).copied().unwrap_or_default();
+            let is_outdated = |document: &&SensorDocument| rules.is_outdated(document, month_rev(&document.sensor.key));
+            let outdated = sensors.iter().filter(is_outdated).map(|document| document.sensor.key.clone()).collect();
+            self.fold_lifetimes(database, outdated, run).await?;
             filter.after = Some(last);
         }
     }
@@ -72,6 +83,7 @@ impl Sealer {
         database: &str,
         keys: &[Arc<str>],
         month: Month,
+        revs: &mut MonthRevs,
         run: &Run,
     ) -> Result<u64, StorageError> {
         let store = &self.context.store;
@@ -96,6 +108,11 @@ impl Sealer {
                 (MonthId { sensor, month }, rev)
             })
             .collect();
+        for (sensor, (rev, _)) in &known {
+            let latest = revs.entry(sensor.clone()).or_default();
+            *latest = (*latest).max(*rev);
+        }
+        revs.extend(wanted.iter().map(|(id, _)| (id.sensor.clone(), u64::MAX)));
         faults::halt_at("months_listed").await;
         let (mut made, mut fit) = (0, TOGETHER);
         for some in wanted.chunks(TOGETHER) {

@@ -57,6 +57,7 @@ fn document() -> SensorDocument {
         last_seen: Some(START + 9_000_000_000),
         recent: vec![reading(9, "n", Value::Integer(2))],
         outlier: None,
+        lifetime: None,
         meta: Meta::default(),
     }
 }

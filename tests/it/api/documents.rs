@@ -17,11 +17,11 @@ fn documents(server: &Server, more: &str) -> Vec<Value> {
     server.fetch(&path)["documents"].as_array().expect("documents").clone()
 }
 
-/// Without what differs between two services: revs, stamps, and the time at which the outlier was seen.
+/// Without what differs between two services: revs, stamps, and times of the wall clock.
 fn without_stamps(mut documents: Vec<Value>) -> Vec<Value> {
     for shown in &mut documents {
         let document = shown["document"].as_object_mut().expect("a document");
-        for name in ["rev", "newest", "oldest", "order", "floor", "outlier"] {
+        for name in ["rev", "newest", "oldest", "order", "floor", "outlier", "lifetime"] {
             document.remove(name);
         }
     }

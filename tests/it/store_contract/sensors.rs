@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hourglass::bucket::store::{Extent, Order, Outlier, Projection, SensorFilter, WriteOutcome};
-use hourglass::bucket::{Meta, SensorDocument, Store};
+use hourglass::bucket::{Lifetime, Meta, SensorDocument, Store, Summary};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 
 use super::test_store::{
@@ -23,6 +23,7 @@ fn fresh(sensor: &Arc<Sensor>) -> SensorDocument {
         last_seen: None,
         recent: Vec::new(),
         outlier: None,
+        lifetime: None,
         meta: Meta::default(),
     }
 }
@@ -52,6 +53,17 @@ pub async fn a_sensor_document_round_trips(target: &mut impl TestStore) {
             reading(1_768_485_600_000_000_001, &[("a.b", Value::Boolean(false)), ("$", Value::Unsigned(u64::MAX))]),
         ],
         outlier: Some(OUTLIER),
+        lifetime: Some(Box::new(Lifetime {
+            as_of: 1_768_489_200_001 * MILLI,
+            hours: Hour(-1)..Hour(491_246),
+            fields: vec![
+                (
+                    Arc::from("$"),
+                    Summary::fold([Value::Unsigned(u64::MAX), Value::Integer(-1)].iter()).expect("numbers"),
+                ),
+                (Arc::from("temp"), Summary::fold([Value::Float(0.1), Value::Float(1e300)].iter()).expect("numbers")),
+            ],
+        })),
         ..fresh(&odd)
     };
     assert_eq!(write(target.store(), &document).await, WriteOutcome::Applied);
@@ -60,7 +72,13 @@ pub async fn a_sensor_document_round_trips(target: &mut impl TestStore) {
 
     // Every field can change, and optional ones can be removed.
     let latest = document.recent.remove(1);
-    document = SensorDocument { recent: vec![latest], outlier: None, first_seen: Some(-2 * MILLI), ..document };
+    document = SensorDocument {
+        recent: vec![latest],
+        outlier: None,
+        lifetime: None,
+        first_seen: Some(-2 * MILLI),
+        ..document
+    };
     document.fields.push((Arc::from("more"), Family::Boolean));
     assert_eq!(write(target.store(), &document).await, WriteOutcome::Applied);
     document.rev = 2;

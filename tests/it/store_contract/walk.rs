@@ -137,6 +137,7 @@ pub async fn sensor_documents_are_walked_in_key_order(target: &mut impl TestStor
         last_seen: None,
         recent: Vec::new(),
         outlier: None,
+        lifetime: None,
         meta: Meta::default(),
     };
     let documents: Vec<SensorDocument> = ["b", "a", "ü", "a!", "c"].map(document).to_vec();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::day::by_hour;
+use super::lifetime::Lifetime;
 use super::meta::Meta;
 use super::readings::{Reading, Readings};
 use super::summary::Summary;
@@ -167,6 +168,8 @@ pub struct SensorDocument {
     pub recent: Vec<Reading>,
     /// Set while hours of the sensor need more than one page.
     pub outlier: Option<Outlier>,
+    /// The lifetime summaries; `None` until they are folded, and after a deletion until they are folded again.
+    pub lifetime: Option<Box<Lifetime>>,
     /// The sensor's metadata.
     pub meta: Meta,
 }
@@ -190,6 +193,7 @@ impl SensorDocument {
             last_seen: None,
             recent: Vec::new(),
             outlier: None,
+            lifetime: None,
             meta: Meta::default(),
         }
     }

@@ -14,7 +14,7 @@ use crate::bucket::page::{LeftOut, StoredPage};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{Outlier, Projection, ScannedPage};
 use crate::bucket::summary::Number;
-use crate::bucket::{Reading, Readings, Result, SensorDocument, StorageError, Summary};
+use crate::bucket::{Lifetime, Reading, Readings, Result, SensorDocument, StorageError, Summary};
 use crate::names::from_key;
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
@@ -132,6 +132,7 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
             last_seen: seen("lastSeen"),
             recent: reading_list(array(document, "recent")?)?,
             outlier: outlier(document)?,
+            lifetime: lifetime(document).map(Box::new),
             meta: meta::read(document),
         })
     })
@@ -407,4 +408,15 @@ fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Detail> {
         last_hour: Hour::from_ms(date(outlier, "lastHour")?),
         pages: u32::try_from(whole(outlier, "pages")?).map_err(|e| e.to_string())?,
     }))
+}
+
+/// Decodes the lifetime summaries. Damaged ones are folded again.
+fn lifetime(document: &RawDocument) -> Option<Lifetime> {
+    let lifetime = document.get_document("lifetime").ok()?;
+    let hour = |name: &str| date(lifetime, name).map(Hour::from_ms).ok();
+    Some(Lifetime {
+        as_of: date(lifetime, "asOf").ok()?.saturating_mul(MILLI_NS),
+        hours: hour("from")?..hour("to")?,
+        fields: summaries(lifetime.get_document("fields").ok()?).ok()?,
+    })
 }

@@ -106,6 +106,9 @@ pub fn sensor_update(document: &SensorDocument, kind: Option<&str>) -> Vec<u8> {
     if document.outlier.is_none() {
         left_out.push("outlier");
     }
+    if document.lifetime.is_none() {
+        left_out.push("lifetime");
+    }
     if !left_out.is_empty() {
         w.begin("$unset");
         left_out.iter().for_each(|name| w.count(name, 1));
@@ -260,6 +263,18 @@ fn sensor_state(w: &mut BsonWriter, document: &SensorDocument) {
         w.date("seen", outlier.seen.div_euclid(MILLI_NS));
         w.date("lastHour", outlier.last_hour.start_ms());
         w.count("pages", u64::from(outlier.pages));
+        w.end();
+    }
+    if let Some(lifetime) = &document.lifetime {
+        w.begin("lifetime");
+        w.date("asOf", lifetime.as_of.div_euclid(MILLI_NS));
+        w.date("from", lifetime.hours.start.start_ms());
+        w.date("to", lifetime.hours.end.start_ms());
+        w.begin("fields");
+        for (name, summary) in &lifetime.fields {
+            write_figures(w, name, &summary.figures());
+        }
+        w.end();
         w.end();
     }
 }

@@ -228,6 +228,7 @@ impl History {
             last_seen: None,
             recent: Vec::new(),
             outlier: None,
+            lifetime: None,
             meta: Meta::default(),
         };
         let mut document = self.sensors.get(&number).cloned().unwrap_or_else(new);
