@@ -147,7 +147,7 @@ fn check_sensor(source: &mut Source<'_>) {
         lifetime: None,
         meta: meta(source),
     };
-    let bytes = sensor_document(&document);
+    let bytes = sensor_document(&document, None);
     let read = decode_sensor(RawDocument::from_bytes(&bytes).expect("a document"));
     // Encoding increments the rev.
     assert_eq!(read, Ok(SensorDocument { rev: document.rev + 1, ..document }));

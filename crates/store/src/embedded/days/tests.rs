@@ -62,6 +62,10 @@ fn id() -> DayId {
     DayId { sensor: Arc::new(sensor), day: DAY, part: DayPart::Whole }
 }
 
+fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+    super::encode_readings(key, id, rev, readings, is_plain(readings))
+}
+
 fn key(id: &DayId) -> Vec<u8> {
     Keys::new(DB).day(id.day, &id.sensor.key, id.part)
 }
