@@ -1,5 +1,7 @@
 //! Data of other versions: newer data is waited for, data from before version 1 stops the start.
 
+mod migration;
+
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
 use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};

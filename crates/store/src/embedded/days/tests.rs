@@ -179,3 +179,46 @@ fn invalid_parts_with_a_valid_checksum_are_reported() {
     }
     assert!(reported > head / 8, "{reported} of {head} bytes");
 }
+
+/// A row that version 1 wrote: 24 readings of `m,s=000` in the database `d`.
+const VERSION_1: &str = include_str!("version_1.hex");
+
+/// Version 1 kept summaries of few readings, too. Such rows are read, pass the checks, and are found by the migration.
+#[test]
+fn small_days_of_version_1_are_outdated() {
+    let id = DayId {
+        sensor: Arc::new(Sensor::new("m", [("s", "000")]).expect("distinct tags")),
+        day: Day(20_468),
+        part: DayPart::Whole,
+    };
+    let key = Keys::new("d").day(id.day, &id.sensor.key, id.part);
+    let times = (0..24).map(|hour| id.day.hours().start.start_ns() + hour * 3_600_000 * MILLI_NS).collect();
+    let floats = (0..24).map(|hour| Some(Value::Float(f64::from(hour) / 2.0))).collect();
+    let integers = (0..24).map(|hour| Some(Value::Integer(hour))).collect();
+    let mut few = Readings::from_columns(times, vec![("v".into(), floats), ("n".into(), integers)]).expect("in order");
+    few.raise_floor(FLOOR);
+    let parse = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).expect("ASCII"), 16).expect("hex");
+    let stored: Vec<u8> = VERSION_1.trim().as_bytes().chunks(2).map(parse).collect();
+    let row = |bytes: &[u8]| [bytes, &checksum(&key, bytes).to_le_bytes()].concat();
+    let outdated = |bytes: &[u8]| {
+        let mut found = Vec::new();
+        add_outdated(&mut found, &key, &row(bytes));
+        found.pop().map(|part| part.document)
+    };
+    assert_eq!(stored[..2], [VERSION, READINGS]);
+    let old = outdated(&stored).expect("outdated").expect("readable");
+    assert_eq!((&old.id, old.day.rev, &old.day.readings, old.mismatches.len()), (&id, 9, &few, 0));
+    // The forms of this version are left alone: plain, with summaries of many readings, and chunks.
+    let chunk = DayId { part: DayPart::Chunk { stamp: 7, hour: 0 }, ..id.clone() };
+    for bytes in [
+        encode_readings(&key, &id, 9, &few),
+        encode_readings(&key, &id, 9, &padded(&few)),
+        encode_readings(&key, &chunk, 9, &few),
+    ] {
+        assert!(outdated(&bytes).is_none());
+    }
+    let newer = outdated(&[&[PLAIN_VERSION + 1], &stored[1..]].concat()).expect("reported");
+    assert!(matches!(newer, Err(StorageError::Newer { .. })), "{newer:?}");
+    let damaged = outdated(&stored[..stored.len() - 1]).expect("reported");
+    assert!(matches!(damaged, Err(StorageError::Unreadable { .. })), "{damaged:?}");
+}
