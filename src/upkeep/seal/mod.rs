@@ -274,17 +274,7 @@ impl Job for Seal {
         if !is_at_rest || !are_months_due && !are_lifetimes_due {
             return Ok(None);
         }
-        let databases = self.sealer.context.store.raw().databases().await?;
-        lifetimes.retain(&databases);
-        for database in databases {
-            let began = Instant::now();
-            let made = if are_months_due { self.sealer.add_up_months(&database, run).await? } else { 0 };
-            if made > 0 {
-                tracing::info!(%database, months = made, "months added up");
-            }
-            self.sealer.fold_noted(&database, run).await?;
-            run.pause(began).await;
-        }
+        self.sealer.sum_up(are_months_due, run).await?;
         if are_months_due {
             self.months.looked(self.sealer.days.load(Ordering::Relaxed));
         }

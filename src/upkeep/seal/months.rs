@@ -47,12 +47,31 @@ fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
 }
 
 impl Sealer {
+    /// Adds up the months of all databases, if they are due, and folds outdated lifetime summaries.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) async fn sum_up(&self, are_months_due: bool, run: &Run) -> Result<(), StorageError> {
+        let databases = self.context.store.raw().databases().await?;
+        self.context.lifetimes.retain(&databases);
+        for database in databases {
+            let began = Instant::now();
+            let made = if are_months_due { self.add_up_months(&database, run).await? } else { 0 };
+            if made > 0 {
+                tracing::info!(%database, months = made, "months added up");
+            }
+            self.fold_noted(&database, run).await?;
+            run.pause(began).await;
+        }
+        Ok(())
+    }
+
     /// Computes the missing totals of all past months of a database. Returns their number. Then folds the lifetime
     /// summaries that are outdated.
     ///
     /// # Errors
     /// If the store fails.
-    pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
+    async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
         let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
         let rules = LifetimeRules { fields_max: self.lifetime_fields, is_asked: run.is_asked, now };
         let end = Month::from_day(Day(Day::from_hour(Hour::from_ns(now)).0 - DAYS_OVER));

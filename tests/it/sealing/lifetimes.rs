@@ -152,6 +152,7 @@ fn hour_pages_are_folded_too() {
         let time = u64::try_from(now() / 1_000_000_000).unwrap();
         write_to(&server, "db=d&precision=s", format!("climate,s=2 temp=-5 {time}\n"));
         model[2].entry(time).or_default().insert("temp", -5.0);
+        wait_until("the document has the reading", || of_document(&server, "climate,s=2", "latest")["temp"] == -5.0);
         fold(&server);
         assert_folded(&server, &model, "this hour");
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::day::by_hour;
-use super::lifetime::Lifetime;
 use super::meta::Meta;
 use super::readings::{Reading, Readings};
 use super::summary::Summary;
+use super::summary::lifetime::Lifetime;
 use crate::reading::time::{MILLI_NS, write_seconds};
 use crate::reading::{Family, Hour, Sensor, Stamp};
 

@@ -1,6 +1,8 @@
 //! The summary of one numeric field: a fold over its values. The sum is exact, so neither the order of the values nor
 //! their division into pages changes a single bit of it.
 
+pub mod lifetime;
+
 use super::exact::{ExactSum, SumRest};
 use crate::reading::Value;
 

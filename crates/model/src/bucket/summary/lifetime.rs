@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::summary::Summary;
+use super::Summary;
 use crate::reading::Hour;
 
 /// The lifetime summaries of a sensor.
