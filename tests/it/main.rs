@@ -30,7 +30,7 @@
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `groups` | groups of sensors on both stores; their documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: created, used by their queries, dropped |
-//! | `patterns` | docs/explanation/patterns.md on a real mongod and in `mongosh` |
+//! | `patterns` | docs/patterns on a real mongod and in `mongosh` |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | the content of `/metrics`, also checked by `promtool` |
 //! | `page` | the page in a real Chromium: views, hostile names, snippets, streams |

@@ -1,18 +1,23 @@
-//! Runs docs/explanation/patterns.md in order: shell blocks on a service with MongoDB, `js` blocks in `mongosh`; the
+//! Runs the pages of docs/patterns.md in order: shell blocks on a service with MongoDB, `js` blocks in `mongosh`; the
 //! output must match. Also runs `mongosh` queries of other pages.
 
-use crate::readme::{blocks, run};
+use crate::readme::{Block, blocks, run};
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const PAGE: &str = "docs/explanation/patterns.md";
+/// The pages, each of which continues the ones before.
+fn pages() -> Vec<String> {
+    let contents = fs::read_to_string(root().join("docs/patterns.md")).unwrap();
+    let linked = contents.split("](patterns/").skip(1).filter_map(|rest| rest.split_once(')'));
+    linked.map(|(page, _)| format!("docs/patterns/{page}")).collect()
+}
 
 #[test]
 fn every_documented_pattern_runs_on_mongod() {
     let (Some(mongosh), Some(_)) = (packages::require(Package::Mongosh), packages::require(Package::Curl)) else {
         return;
     };
-    let all = blocks(PAGE);
+    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
     const SMALL: &str = "[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
     let config: String = all.iter().filter(|block| block.language == "toml").map(|block| block.text.clone()).collect();
     let database = mongod().uri(&fresh_database_name());
@@ -28,19 +33,19 @@ fn every_documented_pattern_runs_on_mongod() {
                 command
             }
             "js" => {
-                assert!(block.shows.is_some(), "{PAGE}: nothing is said to be printed by\n{}", block.text);
+                assert!(block.shows.is_some(), "nothing is said to be printed by\n{}", block.text);
                 shown += 1;
                 let mut command = Command::new(&mongosh);
                 command.args(["--quiet", "--norc", &database, "--eval", &block.text]);
                 command
             }
             "toml" => continue,
-            other => panic!("{PAGE}: no test runs {other} blocks:\n{}", block.text),
+            other => panic!("no test runs {other} blocks:\n{}", block.text),
         };
         command.env("HOME", server.data_dir());
         run(command, &block);
     }
-    assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
+    assert!(shown >= 15, "only {shown} blocks for mongosh");
 }
 
 fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {

@@ -32,7 +32,7 @@ fn code(file: &Path) -> String {
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
     ("kinds", 500),
-    ("config", 1_640),
+    ("config", 1_650),
     ("telemetry", 900),
     ("access", 2_080),
     ("edge", 1_370),
@@ -46,7 +46,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("verify", 1_040),
     ("edits", 400),
     ("upkeep", 2_460),
-    ("http", 7_400),
+    ("http", 7_410),
     ("tcp", 490),
     ("app", 1_080),
     ("commands", 2_590),

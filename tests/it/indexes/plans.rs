@@ -65,7 +65,7 @@ fn plans_of(operation: &Document) -> Vec<Plan> {
     if summary == "IDHACK" {
         return vec![(collection.to_owned(), "_id".to_owned())];
     }
-    let indexes = summary.split("IXSCAN { ").skip(1).map(|rest| rest.split(" }").next().unwrap());
+    let indexes = summary.split("SCAN { ").skip(1).map(|rest| rest.split(" }").next().unwrap());
     let fields = |keys: &str| keys.split(", ").map(|key| key.split(':').next().unwrap()).collect::<Vec<_>>().join(", ");
     indexes.map(|keys| (collection.to_owned(), fields(keys))).collect()
 }
@@ -123,8 +123,8 @@ fn every_question_and_job_uses_an_index() {
         .expect(200);
     }
     step("a change of metadata", profiler.plans());
-    jobs(&server, &["index", "refresh", "group", "outliers"]);
-    step("jobs `index`, `refresh`, `group`, `outliers`", profiler.plans());
+    jobs(&server, &["index", "refresh", "group", "outliers", "migrate"]);
+    step("jobs `index`, `refresh`, `group`, `outliers`, `migrate`", profiler.plans());
     let start = "2026-01-15T14:00:00Z";
     ask(
         &server,
