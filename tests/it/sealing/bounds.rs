@@ -68,7 +68,7 @@ fn a_kilohertz_sensor_is_sealed() {
     flush(&server);
     let round = seal(&server);
     let expected = json!({
-        "days": 1, "readings": 360_000, "unsettled": 0, "large": 0, "failed": 0, "databases_off": 0
+        "days": 1, "readings": 360_000, "unsettled": 0, "large": 0, "failed": 0, "databases_off": 0, "lifetimes": 1
     });
     assert_eq!(round["progress"], expected, "{round}");
     // The readings of one second.

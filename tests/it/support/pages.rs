@@ -44,6 +44,8 @@ pub struct Page {
     pub number: i64,
     pub closed: bool,
     pub has_overflow: bool,
+    /// The number of closed pages after this one, and of their readings. Only documents of MongoDB have it.
+    overflow: Option<(i64, i64)>,
     pub readings: Vec<Reading>,
 }
 
@@ -140,7 +142,7 @@ impl Stored {
             further.sort_by_key(|page| page.number);
             let mut pages = vec![first];
             pages.append(&mut further);
-            check_bucket(&pages);
+            check_bucket(&pages, matches!(self.location, Location::Mongo { .. }));
             visit(&pages);
         });
         assert!(overflow.is_empty(), "overflow without a page 0: {:?}", overflow.keys());
@@ -289,16 +291,21 @@ async fn list_indexes(mongo: &mongodb::Database, collection: &str) -> Vec<Docume
     batch.iter().map(|index| key(index).expect("an index has its key")).collect()
 }
 
-fn check_bucket(pages: &[Page]) {
+fn check_bucket(pages: &[Page], in_mongo: bool) {
     let id = &pages[0].id;
     let numbers: Vec<i64> = pages.iter().map(|page| page.number).collect();
     assert!(numbers.iter().zip(0..).all(|(number, place)| *number == place), "{id}: pages {numbers:?}");
     assert_eq!(pages[0].has_overflow, pages.len() > 1, "{id}: hasOverflow of {} pages", pages.len());
+    let closed = || pages[1..].iter().filter(|page| page.closed);
+    let counted: usize = closed().map(|page| page.readings.len()).sum();
+    let overflow = [closed().count(), counted].map(|count| i64::try_from(count).expect("few"));
+    let expected = (in_mongo && pages.len() > 1).then_some((overflow[0], overflow[1]));
+    assert_eq!(pages[0].overflow, expected, "{id}: overflow");
     for page in &pages[..pages.len() - 1] {
         assert!(page.closed, "{}: open, and not the last of {}", page.id, pages.len());
     }
     for page in &pages[1..] {
-        assert!(!page.has_overflow, "{}: only page 0 is marked", page.id);
+        assert!(!page.has_overflow && page.overflow.is_none(), "{}: only page 0 is marked", page.id);
     }
     let times: BTreeSet<i64> = pages.iter().flat_map(|page| &page.readings).map(|reading| reading.time).collect();
     let count: usize = pages.iter().map(|page| page.readings.len()).sum();
@@ -308,7 +315,10 @@ fn check_bucket(pages: &[Page]) {
 impl Page {
     fn checked(document: &RawDocument, caps: &Caps) -> Page {
         let id = text(document, "_id").to_owned();
-        assert_eq!(keys(document), PAGE_KEYS.split(' ').collect(), "{id}: fields");
+        let overflow = document.get_document("overflow").ok();
+        let expected = PAGE_KEYS.split(' ').chain(overflow.map(|_| "overflow")).collect();
+        assert_eq!(keys(document), expected, "{id}: fields");
+        let overflow = overflow.map(|overflow| (whole(overflow, "pages"), whole(overflow, "count")));
         assert_eq!(get(document, "schemaVersion"), RawBsonRef::Int32(1), "{id}: schemaVersion");
         let start = date(document, "start");
         let number = whole(document, "page");
@@ -332,7 +342,7 @@ impl Page {
         let closed = boolean(document, "closed");
         assert!(rev >= 1, "{id}: rev {rev}");
         order::check(document.get_document("order").expect("a document"), &readings, &id);
-        Page { id, sensor, start, number, closed, has_overflow: boolean(document, "hasOverflow"), readings }
+        Page { id, sensor, start, number, closed, has_overflow: boolean(document, "hasOverflow"), overflow, readings }
     }
 }
 
@@ -340,7 +350,7 @@ impl Sensor {
     fn checked(document: &RawDocument) -> Sensor {
         let key = text(document, "_id").to_owned();
         let required = ["_id", "schemaVersion", "rev", "measurement", "tags", "fields", "recent"];
-        let optional = ["firstSeen", "lastSeen", "latest", "outlier"];
+        let optional = ["firstSeen", "lastSeen", "latest", "outlier", "lifetime"];
         let keys = keys(document);
         assert!(required.iter().all(|name| keys.contains(name)), "{key}: {keys:?}");
         assert!(keys.iter().all(|name| required.contains(name) || optional.contains(name)), "{key}: {keys:?}");

@@ -49,7 +49,9 @@ fn with_checksum(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
 fn version_1(mut day: Document) -> Document {
     day.insert("schemaVersion", 1_i64);
     let binary = |bytes: &[u8]| Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() };
-    match day.get_str("kind").expect("a kind") {
+    let form = day.remove("form").expect("a form");
+    day.insert("kind", &form);
+    match form.as_str().expect("a text") {
         "plain" => {
             let numbers: Vec<i32> = (0..24).collect();
             let ones = vec![1; 24];
@@ -67,8 +69,8 @@ fn version_1(mut day: Document) -> Document {
             day.insert("hours", doc! { "hour": numbers, "count": &ones, "fields": fields });
             day.insert("readings", binary(split_row(&row()).1));
         }
-        kind => {
-            let readings = day.remove(if kind == "packed" { "sealed" } else { "columns" }).expect("readings");
+        form => {
+            let readings = day.remove(if form == "packed" { "sealed" } else { "columns" }).expect("readings");
             day.insert("readings", readings);
         }
     }
