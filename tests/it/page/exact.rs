@@ -93,7 +93,13 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     browser.fill("dialog textarea", "[1]");
     browser.click("dialog button", "Save");
     browser.wait("document.querySelector('dialog .failure')?.textContent.includes('a JSON object')");
-    browser.expect_calm("metadata");
+    flush(&server);
+    browser.click_until(
+        "dialog button",
+        "Documents",
+        "document.querySelector('dialog pre')?.textContent.includes('schemaVersion')",
+    );
+    browser.expect_calm("metadata and documents");
 }
 
 /// Regression: a stored `~.` was sent as a regular expression, and a newly chosen measurement showed all its fields.

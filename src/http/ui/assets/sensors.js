@@ -14,6 +14,8 @@ const PAGE_SENSORS = 500;
 const SORTED_MAX = 5000;
 /** Refresh interval in milliseconds, multiplied by the number of requests. */
 const REFRESH = 10000;
+/** Maximum number of documents of a collection in the dialog of a sensor. */
+const DOCUMENTS = 3;
 const byName = (a, b) => (a.sensor < b.sensor ? -1 : 1);
 const lastSeen = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
 const latestFirst = (a, b) => lastSeen(b) - lastSeen(a);
@@ -29,7 +31,7 @@ export function sensors(container, { caller, database }) {
   let newestLoad = 0;
   let timer = null;
   let isClosed = false;
-  const mayWrite = rights(caller, database).write;
+  const { write: mayWrite, manage: mayManage } = rights(caller, database);
   const isSorted = () => settings().get("sort") === "latest";
 
   /** Fetches the sensors to show or to sort, from the first one on. */
@@ -71,7 +73,7 @@ export function sensors(container, { caller, database }) {
     }
     const shown = [...loaded].sort(isSorted() ? latestFirst : byName).slice(0, rows);
     const cells = shown.map((sensor) => [
-      nameCell(sensor, () => open(sensor, { database, mayWrite })),
+      nameCell(sensor, () => open(sensor, { database, mayWrite, mayManage })),
       latest(sensor),
       spark(sensor),
       h("span", { title: time(sensor.last_seen) }, ago(sensor.last_seen)),
@@ -162,7 +164,7 @@ function patchOf(stored, wanted) {
 }
 
 /** Opens a dialog with a sensor and its metadata. */
-async function open(sensor, { database, mayWrite }) {
+async function open(sensor, { database, mayWrite, mayManage }) {
   const body = h("div");
   const close = dialog(visible(sensor.sensor), body);
   const key = encodeURIComponent(sensor.sensor);
@@ -191,6 +193,15 @@ async function open(sensor, { database, mayWrite }) {
       show(problem, failure(error));
     }
   };
+  const documents = h("div", { "aria-live": "polite" });
+  const showDocuments = async () => {
+    try {
+      const answer = parseJson(await (await send("GET", "/api/v1/documents", { parameters: { db: database, sensor: sensor.sensor, limit: DOCUMENTS } })).text());
+      show(documents, answer.documents.map(({ collection, ...rest }) => [h("h3", null, collection), h("pre", { tabindex: "0" }, JSON.stringify(rest.decoded ? rest : rest.document, null, 2))]));
+    } catch (error) {
+      show(documents, failure(error));
+    }
+  };
   const pairs = [["Measurement", sensor.measurement], ...Object.entries(sensor.tags), ["First reading", time(sensor.first_seen)], ["Last reading", time(sensor.last_seen)]];
   show(body,
     h("dl", { class: "pairs" }, pairs.map(([name, stored]) => [h("dt", null, visible(name)), h("dd", null, visible(stored))])),
@@ -205,5 +216,6 @@ async function open(sensor, { database, mayWrite }) {
       button("Live", () => {
         close();
         go("live", { db: database, sensor: sensor.sensor });
-      })));
+      }),
+      mayManage && button("Documents", showDocuments)), documents);
 }
