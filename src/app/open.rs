@@ -116,6 +116,7 @@ pub(crate) async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoS
         seal_form: settings.seal.form,
         copies: copy_rules(settings),
         groups: group_rules(settings),
+        text: settings.text.clone(),
         kinds: kind_rules(settings),
     };
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))

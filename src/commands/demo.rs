@@ -33,6 +33,32 @@ const LOG_AFTER: Duration = Duration::from_secs(30);
 /// The first view of the page: the hall temperatures of one site, one curve per line, over two shifts of a day.
 const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D\
     &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
+/// What MongoDB's documents show besides readings (docs/patterns.md), and the page as groups, kinds and units.
+const DECLARATIONS: &str = r#"
+[[meta.copy]]
+name = "site"
+index = true
+
+[[groups]]
+name = "owner"
+by = "meta.owner"
+
+[[groups]]
+name = "serves"
+by = "meta.serves"
+
+[[kinds]]
+name = "thermometer"
+measurement = "climate"
+index = true
+units = { temp = "°C", humidity = "%" }
+
+[[kinds]]
+name = "meter"
+measurement = "energy"
+index = true
+units = { power_kw = "kW", energy_kwh = "kWh" }
+"#;
 /// Logs the events of the factory, and the warnings of the service.
 const LOG_LEVEL: &str = "warn,hourglass_demo=info,hourglass::http::service=error";
 
@@ -161,6 +187,7 @@ fn settings(address: SocketAddr, store: Option<String>) -> anyhow::Result<Settin
     let flags = Overrides { listen: Some(address.to_string()), store, ..Overrides::default() };
     match config::load(None, std::iter::empty(), &flags) {
         Ok(mut settings) => {
+            settings.declare(DECLARATIONS).map_err(|error| anyhow!(error))?;
             settings.sensors.silent_after = SILENT_AFTER;
             settings.query.log_after = LOG_AFTER;
             Ok(settings)

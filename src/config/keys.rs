@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::lists::Lists;
+use super::lists::{self, Lists};
 use super::memory::MEMORY_MIN;
 use super::resolve::KeyReader;
 use super::sections::Key;

@@ -9,12 +9,13 @@ use crate::kinds::{Kind, Kinds};
 const ENTRIES_MAX: usize = 64;
 
 /// The dotted names of the lists.
-pub const LISTS: [&str; 3] = ["groups", "kinds", "meta.copy"];
+pub const LISTS: [&str; 4] = ["groups", "kinds", "meta.copy", "meta.text"];
 
 /// Values that are lists of tables.
 #[derive(Debug, Clone, Default)]
 pub struct Lists {
     pub copies: Vec<CopySettings>,
+    pub text: Vec<String>,
     pub kinds: Kinds,
     pub groups: Vec<GroupSettings>,
 }
@@ -32,6 +33,7 @@ struct FileLists {
 #[serde(default)]
 struct FileMeta {
     copy: Vec<CopySettings>,
+    text: Vec<String>,
 }
 
 /// An error in the lists of a file.
@@ -47,19 +49,26 @@ pub struct ListError {
 /// If an entry is invalid.
 pub fn read(text: &str) -> Result<Lists, ListError> {
     let file: FileLists = toml::from_str(text).map_err(|error| {
-        let message = format!("in one of the lists [[groups]], [[kinds]] and [[meta.copy]]: {}", error.message());
+        let message =
+            format!("in one of the lists [[groups]], [[kinds]], [[meta.copy]] and meta.text: {}", error.message());
         ListError { span: error.span(), message }
     })?;
     check(&file).map_err(|message| ListError { span: None, message })?;
-    Ok(Lists { copies: file.meta.copy, kinds: Kinds::new(file.kinds), groups: file.groups })
+    let FileMeta { copy: copies, text } = file.meta;
+    Ok(Lists { copies, text, kinds: Kinds::new(file.kinds), groups: file.groups })
 }
 
 fn check(lists: &FileLists) -> Result<(), String> {
-    let FileLists { meta: FileMeta { copy: copies }, kinds, groups } = lists;
-    for (list, entries) in [("groups", groups.len()), ("kinds", kinds.len()), ("meta.copy", copies.len())] {
+    let FileLists { meta: FileMeta { copy: copies, text }, kinds, groups } = lists;
+    let lengths =
+        [("groups", groups.len()), ("kinds", kinds.len()), ("meta.copy", copies.len()), ("meta.text", text.len())];
+    for (list, entries) in lengths {
         if entries > ENTRIES_MAX {
             return Err(format!("[[{list}]] has {entries} entries, more than {ENTRIES_MAX}"));
         }
+    }
+    if text.iter().any(String::is_empty) {
+        return Err("meta.text: a name is empty: set metadata names, such as \"name\"".to_owned());
     }
     if copies.iter().any(|copy| copy.name.is_empty()) {
         return Err("[[meta.copy]]: name is empty: set the metadata name to copy, such as \"site\"".to_owned());

@@ -28,10 +28,24 @@ macro_rules! sections {
             $( #[doc = $about] pub $section: $section_type, )*
             /// `[[meta.copy]]`: metadata that is copied into pages and days.
             pub copies: Vec<CopySettings>,
+            /// `meta.text`: metadata that the text index covers.
+            pub text: Vec<String>,
             /// `[[kinds]]`: schemas of readings and metadata.
             pub kinds: Kinds,
             /// `[[groups]]`: groups of sensors.
             pub groups: Vec<GroupSettings>,
+        }
+
+        impl Settings {
+            /// Sets the lists to those of a file with this text.
+            ///
+            /// # Errors
+            /// If an entry is invalid.
+            pub fn declare(&mut self, text: &str) -> Result<(), String> {
+                let Lists { copies, text, kinds, groups } = lists::read(text).map_err(|error| error.message)?;
+                (self.copies, self.text, self.kinds, self.groups) = (copies, text, kinds, groups);
+                Ok(())
+            }
         }
 
         $(
@@ -62,6 +76,7 @@ macro_rules! sections {
                     $( $key: reader.read(concat!(stringify!($section), ".", stringify!($key)), &$kind), )*
                 }, )*
                 copies: lists.copies.clone(),
+                text: lists.text.clone(),
                 kinds: lists.kinds.clone(),
                 groups: lists.groups.clone(),
             }

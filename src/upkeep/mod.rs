@@ -50,7 +50,9 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
         if extras.keeps_groups() {
             jobs.add(group::Group::new(extras.clone()));
         }
-        let is_declared = options.copies.iter().any(|copy| copy.index) || options.kinds.all().any(|kind| kind.index);
+        let is_declared = !options.text.is_empty()
+            || options.copies.iter().any(|copy| copy.index)
+            || options.kinds.all().any(|kind| kind.index);
         jobs.add(index::Index { store: extras, is_declared, has_run: false });
     }
     jobs

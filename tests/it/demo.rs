@@ -194,6 +194,34 @@ fn the_demo_needs_a_folder_of_its_own() {
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
 
+/// Each page of docs/patterns.md is about documents that the demo has.
+#[track_caller]
+fn every_pattern_has_an_example(store: &str) {
+    let exists = |field: &str| doc! { field: { "$exists": true } };
+    let examples = [
+        ("bucket and computed", "buckets", exists("summary.temp.avg")),
+        ("days that are over", "days", doc! { "form": "packed", "day.temp.max": { "$gt": 0 } }),
+        ("outlier: a page with overflow", "buckets", exists("overflow.pages")),
+        ("outlier: overflow pages", "overflow", doc! { "page": { "$gte": 1 } }),
+        ("outlier: marked sensors", "sensors", exists("outlier.since")),
+        ("subset", "sensors", exists("recent.2")),
+        ("computed on schedule", "sensors", exists("lifetime.fields.temp.max")),
+        ("extended reference", "days", doc! { "meta.site": "Bremen, hall 2" }),
+        (
+            "both directions: a group",
+            "groups",
+            doc! { "group": "owner", "value": "maintenance", "members.1": { "$exists": true } },
+        ),
+        ("both directions: a sensor", "sensors", doc! { "groups.owner": "maintenance" }),
+        ("many to many", "sensors", doc! { "groups.serves": { "$all": ["Bremen, hall 2", "bremen, line a"] } }),
+        ("polymorphic", "days", doc! { "kind": "thermometer" }),
+        ("versions side by side", "days", doc! { "schemaVersion": 2 }),
+    ];
+    for (pattern, collection, filter) in examples {
+        wait_until(pattern, || !find(store, &format!("default.{collection}"), filter.clone()).is_empty());
+    }
+}
+
 /// In MongoDB everything is kept, and another demo does not add to it.
 #[test]
 fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
@@ -202,6 +230,7 @@ fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     let mut demo = Demo::start(&temp, &["--port", "0", "--store", &store]);
     demo.row("stop");
     let folder = demo.folder();
+    every_pattern_has_an_example(&store);
     demo.end_by("INT");
     assert!(demo.output().contains("everything is left in the database: hourglass serve --store"), "{}", demo.output());
     assert!(!folder.exists());

@@ -5,7 +5,7 @@ mod plans;
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname = \"site\"\nindex = true\n[[meta.copy]]\nname = \"a.b\"\n\
+const CONFIG: &str = "[meta]\ntext = [\"name\", \"place.room\"]\n[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname = \"site\"\nindex = true\n[[meta.copy]]\nname = \"a.b\"\n\
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
                       [[kinds]]\nname = \"press\"\nmeasurement = \"machine\"\nindex = true\n[[kinds]]\nname = \"spare\"\nindex = true\n";
 
@@ -33,9 +33,10 @@ fn declared_indexes_are_created_used_and_dropped() {
         found
     };
     let all = ["hourglass.kind.press", "hourglass.kind.spare", "hourglass.meta.a.b", "hourglass.meta.site"];
-    for collection in ["d.buckets", "d.overflow", "d.days", "d.sensors"] {
+    for collection in ["d.buckets", "d.overflow", "d.days"] {
         assert_eq!(owned(collection), all);
     }
+    assert_eq!(owned("d.sensors"), [&all[..], &["hourglass.text"]].concat());
     each_query_uses_its_index(&uri);
     // A foreign index stays, whatever the rest of its name.
     make_own(&uri);
@@ -73,6 +74,7 @@ fn each_query_uses_its_index(uri: &str) {
         ("d.buckets", "measurement_1_start_1", format!(r#"measurement: "VALUE", start: {since}"#)),
         ("d.days", "hourglass.kind.press", format!(r#"kind: "press", start: {since}"#)),
         ("d.sensors", "hourglass.meta.site", r#""meta.site": "VALUE""#.to_owned()),
+        ("d.sensors", "hourglass.text", r#"$text: { $search: "VALUE" }"#.to_owned()),
         ("d.sensors", "hourglass.kind.spare", format!(r#"kind: "spare", lastSeen: {since}"#)),
     ];
     let explained = |(collection, _, filter): &(&str, &str, String)| {

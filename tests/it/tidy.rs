@@ -32,7 +32,7 @@ fn code(file: &Path) -> String {
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
     ("kinds", 500),
-    ("config", 1_650),
+    ("config", 1_670),
     ("telemetry", 900),
     ("access", 2_080),
     ("edge", 1_370),
@@ -49,7 +49,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("http", 7_410),
     ("tcp", 490),
     ("app", 1_080),
-    ("commands", 2_590),
+    ("commands", 2_610),
     ("cli", 530),
     ("dispatch", 90),
 ];

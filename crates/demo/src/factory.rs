@@ -142,6 +142,8 @@ impl SimulatedSensor {
         let mut meta = json!({
             "name": format!("{}, line {}", self.name, line.to_uppercase()), "site": place, "owner": owner, "model": model,
         });
+        // A sensor serves its line, and together with others its hall.
+        meta["serves"] = json!([format!("{site}, line {line}"), place]);
         if !unit.is_empty() {
             meta["unit"] = json!(unit);
         }

@@ -222,7 +222,8 @@ fn check(found: &BTreeMap<&str, BTreeSet<Plan>>, uri: &str) {
     let known: BTreeSet<&Plan> = documented.values().flatten().collect();
     let used: BTreeSet<&Plan> = found.values().flatten().collect();
     assert_eq!(used, known, "{shown}");
-    for (what, plans) in &documented {
+    // Jobs run by themselves, too, so that what one of them does can be part of another step.
+    for (what, plans) in documented.iter().filter(|(what, _)| !what.contains("job")) {
         assert!(plans.is_subset(&found[&**what]), "{what}: {plans:?}\n{shown}");
     }
     for collection in ["buckets", "overflow", "days", "months", "sensors", "groups"] {

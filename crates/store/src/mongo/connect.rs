@@ -31,6 +31,8 @@ pub struct MongoOptions {
     pub copies: CopyRules,
     /// The groups of sensors that have group documents.
     pub groups: GroupRules,
+    /// The metadata paths that a text index covers.
+    pub text: Vec<String>,
     /// The kinds of sensors.
     pub kinds: KindRules,
 }
@@ -42,6 +44,7 @@ impl Default for MongoOptions {
             seal_form: SealForm::Packed,
             copies: CopyRules::default(),
             groups: GroupRules::default(),
+            text: Vec::new(),
             kinds: KindRules::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Indexes that the configuration declares. They are created in the background, and dropped once they are no longer
 //! declared. Their names share a prefix, and no other index is touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
@@ -22,8 +22,8 @@ const OWNED_PREFIX: &str = "hourglass.";
 #[derive(Debug, Clone, PartialEq)]
 struct DeclaredIndex {
     keys: Document,
-    /// The partial filter: the documents that are indexed.
-    filter: Document,
+    /// The partial filter: the documents that are indexed. `None` for a text index, which has all.
+    filter: Option<Document>,
 }
 
 /// The declared indexes of one collection, by name.
@@ -51,26 +51,42 @@ fn meta_index(content: Content, name: &str) -> DeclaredIndex {
     let field = copy_field(name);
     let filter = doc! { &field: { "$exists": true } };
     match content {
-        Content::Readings => DeclaredIndex { keys: doc! { field: 1, "start": 1 }, filter },
-        Content::Sensors => DeclaredIndex { keys: doc! { field: 1 }, filter },
+        Content::Readings => DeclaredIndex { keys: doc! { field: 1, "start": 1 }, filter: Some(filter) },
+        Content::Sensors => DeclaredIndex { keys: doc! { field: 1 }, filter: Some(filter) },
     }
+}
+
+/// Returns the text index over metadata of sensors. A collection can have only one.
+fn text_index(paths: &[String]) -> Option<(String, DeclaredIndex)> {
+    let keys: Document = paths.iter().map(|path| (copy_field(path), "text".into())).collect();
+    (!keys.is_empty()).then(|| (format!("{OWNED_PREFIX}text"), DeclaredIndex { keys, filter: None }))
 }
 
 /// Returns the index of documents of a kind, by time.
 fn kind_index(content: Content, name: &str) -> DeclaredIndex {
     let time = if content == Content::Readings { "start" } else { "lastSeen" };
-    DeclaredIndex { keys: doc! { time: 1 }, filter: doc! { SENSOR_KIND: name } }
+    DeclaredIndex { keys: doc! { time: 1 }, filter: Some(doc! { SENSOR_KIND: name }) }
 }
 
 impl DeclaredIndex {
     fn matches(&self, found: &IndexModel) -> bool {
-        let filter = found.options.as_ref().and_then(|options| options.partial_filter_expression.as_ref());
-        found.keys.keys().eq(self.keys.keys()) && filter == Some(&self.filter)
+        let options = found.options.as_ref();
+        // The stored keys of a text index do not name its fields.
+        if let Some(weights) = options.and_then(|options| options.weights.as_ref()) {
+            return weights.keys().collect::<BTreeSet<_>>() == self.keys.keys().collect();
+        }
+        let filter = options.and_then(|options| options.partial_filter_expression.as_ref());
+        found.keys.keys().eq(self.keys.keys()) && filter == self.filter.as_ref()
     }
 
     fn model(&self, name: &str) -> IndexModel {
-        let options =
-            IndexOptions::builder().name(name.to_owned()).partial_filter_expression(self.filter.clone()).build();
+        // Names of devices are words of no language.
+        let language = self.filter.is_none().then(|| "none".to_owned());
+        let options = IndexOptions::builder()
+            .name(name.to_owned())
+            .default_language(language)
+            .partial_filter_expression(self.filter.clone())
+            .build();
         IndexModel::builder().keys(self.keys.clone()).options(options).build()
     }
 }
@@ -78,8 +94,9 @@ impl DeclaredIndex {
 impl MongoStore {
     fn declared_indexes(&self, database: &str) -> [(Collection<RawDocumentBuf>, DeclaredIndexes); 4] {
         let Collections { buckets, overflow, days, sensors, .. } = Collections::new(&self.mongo, database);
-        let [readings, of_sensors] = [Content::Readings, Content::Sensors]
+        let [readings, mut of_sensors] = [Content::Readings, Content::Sensors]
             .map(|content| index_models(content, self.options.copies.indexed(database), self.options.kinds.indexed()));
+        of_sensors.extend(text_index(&self.options.text));
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of_sensors)]
     }
 
@@ -145,7 +162,7 @@ mod tests {
         assert_eq!(models(Content::Sensors).into_keys().collect::<Vec<_>>(), names);
         let index = &all["hourglass.meta.a.b"];
         assert_eq!(index.keys, doc! { "meta.a.b": 1, "start": 1 });
-        assert_eq!(index.filter, doc! { "meta.a.b": { "$exists": true } });
+        assert_eq!(index.filter, Some(doc! { "meta.a.b": { "$exists": true } }));
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].matches(&found));
         assert!(!all["hourglass.kind.spare"].matches(&found));
