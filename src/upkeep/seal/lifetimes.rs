@@ -74,7 +74,8 @@ struct Folding {
 impl Folding {
     /// Adds the days before an hour.
     fn add_days(&mut self, end: Hour) {
-        while let Some((day, summaries)) = self.days.pop_front_if(|(day, _)| day.hours().start < end) {
+        let count = self.days.partition_point(|(day, _)| day.hours().start < end);
+        for (day, summaries) in self.days.drain(..count) {
             self.fold.add(day.hours(), &summaries);
         }
     }

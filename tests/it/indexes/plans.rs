@@ -50,7 +50,7 @@ impl Profiler {
             all
         });
         let new = all.iter().skip(std::mem::replace(&mut self.seen, all.len()));
-        new.flat_map(|operation| plans_of(operation)).collect()
+        new.flat_map(plans_of).collect()
     }
 }
 
