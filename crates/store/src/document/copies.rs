@@ -257,13 +257,10 @@ mod tests {
 
     fn done(sensor: &SensorCopies, names: &[&str]) -> Document {
         let plan = CopyPlan { names: names.to_vec(), kinds: &KindRules::default() };
-        sensor
-            .done(&plan, bson::DateTime::from_millis(0))
-            .get_document("$set")
-            .unwrap()
-            .get_document("copied")
-            .unwrap()
-            .clone()
+        let update = sensor.done(&plan, bson::DateTime::from_millis(5));
+        let mut copied = update.get_document("$set").unwrap().get_document("copied").unwrap().clone();
+        assert_eq!(copied.remove("refreshedAt"), Some(bson::DateTime::from_millis(5).into()));
+        copied
     }
 
     fn copied(names: &str, through: Stamp) -> Option<Copied> {

@@ -76,6 +76,8 @@ fn encoded(write: &DayWrite<'_>, form: SealForm) -> RawDocumentBuf {
 fn version_1(document: &RawDocument, name: &str) -> RawDocumentBuf {
     let mut old = Document::try_from(document).expect("a document");
     old.insert("schemaVersion", 1);
+    let form = old.remove("form").expect("a form");
+    old.insert("kind", form);
     let readings = old.remove(name).expect("readings");
     old.insert("readings", readings);
     RawDocumentBuf::try_from(&old).expect("BSON")
