@@ -149,6 +149,9 @@ pub fn read(source: impl Read, folder: Option<&Folder>) -> Result<Manifest, Fold
         if file.bytes != bytes {
             return Err(wrong(Path::new(STREAM), format!("it is cut off within {name}")));
         }
+        if found.iter().any(|other: &FileRef| other.path == file.path) {
+            return Err(wrong(Path::new(STREAM), format!("it has {name} twice")));
+        }
         found.insert(file);
     }
     // The end is two blocks, of which the iterator has read one.

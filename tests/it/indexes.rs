@@ -102,3 +102,22 @@ fn the_embedded_store_has_no_index_job() {
     let server = Launch::embedded().config(CONFIG).start();
     get(&server.url("/api/v1/jobs/index")).expect(400);
 }
+
+/// Regression: the first write after an upgrade built the index of measurements in all collections, and no reading was
+/// stored until the builds ended.
+#[test]
+fn an_old_database_gets_its_index_in_the_background() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).start();
+    write_flushed(&server, "climate,s=1 v=1 1768485600");
+    server.stop();
+    let index = "measurement_1_start_1";
+    for collection in ["d.buckets", "d.overflow", "d.days"] {
+        run_command(&uri, None, doc! { "dropIndexes": collection, "index": index });
+    }
+    server.restart_as(Launch::with_store(&uri));
+    settle(&server);
+    for collection in ["d.buckets", "d.overflow", "d.days"] {
+        assert!(list_indexes(&uri, collection).iter().any(|name| name == index), "{collection}");
+    }
+}

@@ -230,3 +230,23 @@ fn a_path_in_metadata_is_copied_as_an_object() {
         stored.copies("m,s=1").iter().all(|copy| copy.as_ref().is_none_or(Document::is_empty))
     });
 }
+
+/// Regression: the sensor's document named the new kind before its pages did, so after a kill nothing showed that they
+/// were outdated.
+#[test]
+fn a_changed_kind_reaches_all_pages_after_a_kill() {
+    let uri = mongod().uri(&fresh_database_name());
+    let kinds = "[[kinds]]\nname = \"a\"\nmeasurement = \"m\"\n[[kinds]]\nname = \"b\"\n";
+    let config = config("500ms") + kinds;
+    let launch = || Launch::with_store(&uri).config(&config);
+    let mut server = launch().env("FAULT_KILL_AT", "before_copies:1").start();
+    let documents = |kind: &str| -> usize {
+        ["d.buckets", "d.sensors"].iter().map(|name| find(&uri, name, doc! { "kind": kind }).len()).sum()
+    };
+    write_flushed(&server, "m,s=1 v=1 1768485600");
+    wait_until("both documents are of the first kind", || documents("a") == 2);
+    describe(&server, "PATCH", "m,s=1", &json!({"kind": "b"})).expect(200);
+    wait_until("it dies before it refreshes the page", || server.exited().is_some());
+    server.restart_as(launch());
+    wait_until("both documents are of the second kind", || documents("b") == 2);
+}

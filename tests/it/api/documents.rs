@@ -116,3 +116,22 @@ fn single_readings_are_found_in_a_view() {
     let left = run_command(&uri, None, doc! { "listCollections": 1, "filter": { "name": view } });
     assert!(left.get_document("cursor").expect("a list").get_array("firstBatch").expect("a list").is_empty(), "{left}");
 }
+
+/// Regression: the deleter read pages without the deleted readings, saw no difference, and left the counts as they were.
+#[test]
+fn a_deletion_in_a_closed_page_lowers_the_counts_of_page_0() {
+    let config = format!("{CONFIG}form = \"off\"\n");
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).config(&config).start();
+        fill(&server);
+        let overflow = || documents(&server, "")[1]["document"]["overflow"].clone();
+        wait_until("the sensor's document is written", || documents(&server, "")[0]["collection"] == "sensors");
+        assert_eq!(overflow(), json!({ "pages": 1, "count": 4 }));
+        execute(&server, "plant", &format!("DELETE FROM climate WHERE time = {}", START + 5 * MINUTE));
+        wait_until("the reading is removed", || overflow() == json!({ "pages": 1, "count": 3 }));
+        // The whole page: the last page takes its number.
+        let range = format!("time >= {} AND time < {}", START + 4 * MINUTE, START + 8 * MINUTE);
+        execute(&server, "plant", &format!("DELETE FROM climate WHERE {range}"));
+        wait_until("the page is removed", || overflow() == json!({ "pages": 0, "count": 0 }));
+    }
+}

@@ -142,6 +142,10 @@ impl Bucket {
             bucket.close_gaps();
         }
         bucket.note_overflow();
+        if is_cut {
+            // The store still counts the readings that the deletion hides.
+            bucket.rewrite_overflow();
+        }
         bucket
     }
 
@@ -337,11 +341,18 @@ impl Bucket {
         self.close_gaps();
         let noted = self.pages.first().and_then(|first| first.overflow);
         self.note_overflow();
-        if let Some(first) = self.pages.first_mut().filter(|first| first.overflow != noted) {
+        if self.pages.first().is_some_and(|first| first.overflow != noted) {
+            self.rewrite_overflow();
+        }
+        deleted
+    }
+
+    /// Schedules a write of what page 0 says of the closed pages, in one transaction with theirs.
+    fn rewrite_overflow(&mut self) {
+        if let Some(first) = self.pages.first_mut().filter(|first| first.overflow.is_some()) {
             first.is_touched |= first.stored.is_some();
             first.is_displaced |= first.stored.is_some();
         }
-        deleted
     }
 
     /// Moves the readings of the last pages to emptied pages, so that page numbers have no gap. Requires that all pages

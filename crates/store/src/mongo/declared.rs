@@ -11,7 +11,7 @@ use mongodb::{Collection, IndexModel};
 use super::MongoStore;
 use super::indexes;
 use super::outcome::classify;
-use super::setup::Collections;
+use super::setup::{self, Collections};
 use crate::bucket::{Result, StorageError};
 use crate::document::{SENSOR_KIND, copy_field};
 
@@ -103,6 +103,14 @@ impl MongoStore {
     /// Creates missing indexes and drops undeclared ones. Returns the number of indexes created and dropped.
     pub(super) async fn update_declared_indexes(&self, database: &str) -> Result<u64> {
         let mut changed = 0;
+        let Collections { buckets, overflow, days, .. } = Collections::new(&self.mongo, database);
+        for collection in [buckets, overflow, days] {
+            let by_measurement = setup::by_measurement();
+            if !indexes::exists(&collection, &by_measurement).await? {
+                join(tokio::spawn(async move { indexes::create(&collection, &by_measurement).await })).await?;
+                changed += 1;
+            }
+        }
         for (collection, declared) in self.declared_indexes(database) {
             let stored = self.owned_indexes(&collection).await?;
             let is_declared =

@@ -62,9 +62,17 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     // Keep the validators of a later version.
     let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::schema_version() } };
     if databases(mongo).find_one(is_newer).await?.is_none() {
-        create_collection(mongo, collections.buckets.name(), page_schema()).await?;
-        create_collection(mongo, collections.overflow.name(), page_schema()).await?;
-        create_collection(mongo, collections.days.name(), day_schema()).await?;
+        let of_readings = [
+            (&collections.buckets, page_schema()),
+            (&collections.overflow, page_schema()),
+            (&collections.days, day_schema()),
+        ];
+        for (collection, schema) in of_readings {
+            // Of an old collection, the job `index` creates it: that can take longer than writes may wait.
+            if create_collection(mongo, collection.name(), schema).await? {
+                indexes::create(collection, &by_measurement()).await?;
+            }
+        }
         create_collection(mongo, collections.months.name(), schema("sensor start end rev totals")).await?;
         create_collection(mongo, collections.sensors.name(), schema("rev measurement tags fields recent")).await?;
         create_view(mongo, database).await;
@@ -148,12 +156,15 @@ pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 8] {
+/// Returns the index for users' queries for the sensors of a measurement.
+pub fn by_measurement() -> Index {
+    Index { keys: doc! { "measurement": 1, "start": 1 }, sparse: false }
+}
+
+fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
     // For range reads of a sensor, users' queries in `mongosh`, and the shard key of a cluster. Reads of one hour of all
     // sensors and deletion of old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
-    // For users' queries for the sensors of a measurement.
-    let by_measurement = Index { keys: doc! { "measurement": 1, "start": 1 }, sparse: false };
     // Contains only chunks, so that sealing finds them.
     let chunks = Index { keys: doc! { "chunkOf": 1 }, sparse: true };
     // Contains only outliers, so that listing them does not scan all sensors.
@@ -162,15 +173,13 @@ fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumen
         (&collections.buckets, by_sensor.clone()),
         (&collections.overflow, by_sensor.clone()),
         (&collections.days, by_sensor),
-        (&collections.buckets, by_measurement.clone()),
-        (&collections.overflow, by_measurement.clone()),
-        (&collections.days, by_measurement),
         (&collections.days, chunks),
         (&collections.sensors, outliers),
     ]
 }
 
-async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
+/// Returns true if the collection is new.
+async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<bool, Error> {
     let with_zstd = doc! { "wiredTiger": { "configString": "block_compressor=zstd" } };
     let command = |engine: Option<Document>| {
         let mut command = doc! {
@@ -190,8 +199,10 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
     };
     match result {
         // A restored collection can lack its validator.
-        Err(error) if has_code(&error, &[NAMESPACE_EXISTS]) => restore_validator(mongo, name, schema).await,
-        result => result.map(drop),
+        Err(error) if has_code(&error, &[NAMESPACE_EXISTS]) => {
+            restore_validator(mongo, name, schema).await.map(|()| false)
+        }
+        result => result.map(|_| true),
     }
 }
 
