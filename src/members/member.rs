@@ -408,6 +408,10 @@ impl Member {
     /// Marks this opening as finished in the registry, so that it no longer holds the floor. All readings must be
     /// stored.
     pub async fn leave(&self) {
+        if !self.is_clock_right() {
+            // After an outage, the stop may come before the first heartbeat.
+            self.check_clock().await;
+        }
         if !self.is_clock_right() || self.mark.clear().is_err() {
             return;
         }
