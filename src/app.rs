@@ -28,6 +28,7 @@ use crate::config::Settings;
 use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
+use crate::lanes::{LaneRuntimes, Lanes};
 use crate::query::Query;
 use crate::query::influx::sensor_test;
 use crate::store::MergedView;
@@ -46,6 +47,8 @@ const EXIT_STORE: u8 = 69;
 const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
 /// Interval of the health checks of the store.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+/// A store command that never returns must not keep the process alive.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
 /// completely. `RunEnd` has the other values.
@@ -57,11 +60,16 @@ pub fn run(settings: Settings) -> ExitCode {
     run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
 }
 
-/// Serves on its own runtime until a signal or `stop_request`. Calls `on_ready` once the service accepts requests.
+/// Serves on its own runtimes until a signal or `stop_request`. Calls `on_ready` once the service accepts requests.
 pub(crate) fn run_server(settings: Settings, stop_request: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
     // Print an error after everything that the MongoDB driver logs while its tasks end, so that the reason is the last
     // line.
-    match run_to_end(serve(Arc::new(settings), stop_request, on_ready)) {
+    let served = LaneRuntimes::start().context("starting threads").and_then(|runtimes| {
+        let served = runtimes.block_on(|lanes| serve(Arc::new(settings), lanes, stop_request, on_ready));
+        runtimes.shut_down(SHUTDOWN_TIMEOUT);
+        served
+    });
+    match served {
         Ok(ending) => ending.code(),
         Err(error) => report_error(&error),
     }
@@ -71,8 +79,7 @@ pub(crate) fn run_server(settings: Settings, stop_request: &Arc<Notify>, on_read
 pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     let done = runtime.block_on(work);
-    // A store command that never returns must not keep the process alive.
-    runtime.shutdown_timeout(Duration::from_millis(100));
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
 }
 
@@ -104,6 +111,7 @@ pub fn report_error(error: &anyhow::Error) -> ExitCode {
 
 async fn serve(
     settings: Arc<Settings>,
+    lanes: Lanes,
     stop_request: &Arc<Notify>,
     on_ready: impl FnOnce(Ready<'_>),
 ) -> anyhow::Result<RunEnd> {
@@ -116,6 +124,7 @@ async fn serve(
     let (access, first_token) = tokens::open(&settings, opened.mongo()).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
+    let lanes = lanes.with_metrics(metrics.clone());
     let listeners = Listeners::open(&settings, &metrics).await?;
     report_memory(&settings, &metrics);
     let stamps = Arc::new(StampClock::new(clock_bounds(&settings), store.has_other_writers()));
@@ -154,8 +163,9 @@ async fn serve(
     let (stop_sender, stopping) = watch::channel(false);
     let edits = Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, stopping.clone());
     let edits = Arc::new(edits);
-    let jobs = upkeep::start(&ingest, opened.compact_job(), metrics.clone());
+    let jobs = upkeep::start(&ingest, opened.compact_job(), lanes.clone(), metrics.clone());
     let app = Arc::new(App {
+        lanes,
         jobs,
         ingest,
         query,

@@ -15,6 +15,7 @@ pub mod edits;
 pub mod http;
 pub mod ingest;
 pub mod kinds;
+pub mod lanes;
 pub mod members;
 pub mod query;
 pub(crate) mod side_file;

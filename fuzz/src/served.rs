@@ -15,6 +15,7 @@ use hourglass::edge::{Bounds, ConnectionLimits, Listener};
 use hourglass::edits::{EditOptions, Edits};
 use hourglass::http::{self, App, EndpointSet, Health, StartTime};
 use hourglass::ingest::Ingest;
+use hourglass::lanes::Lanes;
 use hourglass::query::Query;
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
@@ -136,7 +137,8 @@ fn create_app() -> (Arc<App>, Metrics) {
     let edits =
         Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, watch::channel(false).1));
     let app = App {
-        jobs: Jobs::new(metrics.clone()),
+        lanes: Lanes::current(),
+        jobs: Jobs::new(Lanes::current(), metrics.clone()),
         ingest,
         query,
         access,

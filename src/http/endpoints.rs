@@ -16,6 +16,7 @@ use super::errors::Dialect;
 use super::influx::query;
 use super::server::auth::RequiredAccess;
 use super::{App, openapi, ui};
+use crate::lanes::Lane;
 
 /// An endpoint and its documentation.
 pub struct Endpoint {
@@ -314,6 +315,16 @@ impl Endpoint {
             Handler::Write(dialect) => dialect,
             Handler::Route(_) if self.path == "/query" => Dialect::V1,
             Handler::Route(_) => Dialect::Native,
+        }
+    }
+
+    /// The lane that answers requests. Writes move large bodies to bulk themselves.
+    pub fn lane(&self) -> Lane {
+        match (&self.handler, self.access, self.method) {
+            (Handler::Write(_), _, _) | (_, RequiredAccess::Public | RequiredAccess::Metrics, _) => Lane::Io,
+            (_, _, "GET") => Lane::Query,
+            _ if self.path == "/query" => Lane::Query,
+            _ => Lane::Bulk,
         }
     }
 

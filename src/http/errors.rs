@@ -48,11 +48,13 @@ pub enum ApiError {
     /// Something in the request is invalid; the text names it and the valid values.
     #[error("{0}")]
     Bad(String),
-    /// The body exceeds `limits.body_bytes`, on the wire or decompressed.
-    #[error("Request Entity Too Large: the body exceeds limits.body_bytes ({limit} bytes): send smaller batches")]
+    /// The body exceeds a limit, on the wire or decompressed.
+    #[error("Request Entity Too Large: the body exceeds {key} ({limit} bytes): send less at once")]
     TooLarge {
         /// In bytes.
         limit: usize,
+        /// The configuration key or name of the limit.
+        key: &'static str,
     },
     /// The body did not arrive in time. Not 408, because Telegraf would drop its readings.
     #[error("the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)")]

@@ -30,6 +30,7 @@ use crate::bucket::{GroupRules, StorageError, Unusable};
 use crate::config::Settings;
 use crate::edits::Edits;
 use crate::ingest::Ingest;
+use crate::lanes::Lanes;
 use crate::query::Query;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
@@ -89,6 +90,7 @@ pub struct StartTime {
 /// The state shared by all handlers.
 #[derive(Debug)]
 pub struct App {
+    pub lanes: Lanes,
     /// Stopped before `ingest`.
     pub jobs: Jobs,
     pub ingest: Arc<Ingest>,

@@ -2,7 +2,7 @@
 //! the copy to a ring of recent records once the request is durable. Each listener reads the ring at its own pace.
 //! Without listeners, the cost is one atomic load per request.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ struct Ring {
     first: u64,
     bytes: usize,
     listeners: usize,
+    /// The listeners of each token.
+    by_token: HashMap<Box<str>, usize>,
     /// The time at which the last listener left.
     last_left: Option<Instant>,
 }
@@ -77,6 +79,8 @@ pub struct TailPosition {
 #[derive(Debug)]
 pub struct Listener {
     tail: Arc<Tail>,
+    /// The name of its token, if it has one.
+    token: Option<Box<str>>,
     /// The position of the next record. `None` if records from before the ring were missed.
     next: Option<u64>,
     news: watch::Receiver<u64>,
@@ -89,11 +93,13 @@ pub enum TailItem {
     Missed,
 }
 
-/// The limit on listeners (`tail.clients`) is reached.
+/// A limit on listeners is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} clients listen already (tail.clients): try again later")]
-pub struct TooManyListeners {
-    pub limit: usize,
+pub enum TooManyListeners {
+    #[error("{limit} clients listen already (tail.clients): try again later")]
+    All { limit: usize },
+    #[error("{limit} clients with this token listen already (half of tail.clients): try again later")]
+    OfToken { limit: usize },
 }
 
 impl Tail {
@@ -108,15 +114,27 @@ impl Tail {
         })
     }
 
-    /// Adds a listener. It starts with the record of the reading `last_seen`, or with [`TailItem::Missed`] if the ring
+    /// Adds a listener with a token of this name. It starts with the record of the reading `last_seen`, or with [`TailItem::Missed`] if the ring
     /// no longer has that record. Without `last_seen`, it starts with the next acked request.
     ///
     /// # Errors
-    /// If `tail.clients` is reached.
-    pub fn listen(self: &Arc<Self>, last_seen: Option<TailPosition>) -> Result<Listener, TooManyListeners> {
+    /// If `tail.clients` is reached, or the token has half of them.
+    pub fn listen(
+        self: &Arc<Self>,
+        token: Option<&str>,
+        last_seen: Option<TailPosition>,
+    ) -> Result<Listener, TooManyListeners> {
         let mut ring = self.ring.lock();
         if ring.listeners >= self.clients_max {
-            return Err(TooManyListeners { limit: self.clients_max });
+            return Err(TooManyListeners::All { limit: self.clients_max });
+        }
+        let share = self.clients_max.div_ceil(2);
+        if let Some(token) = token {
+            let of_token = ring.by_token.entry(token.into()).or_default();
+            if *of_token >= share {
+                return Err(TooManyListeners::OfToken { limit: share });
+            }
+            *of_token += 1;
         }
         ring.listeners += 1;
         self.active.store(true, Ordering::Relaxed);
@@ -129,7 +147,7 @@ impl Tail {
                 is_kept.then_some(ring.first + before as u64)
             }
         };
-        Ok(Listener { tail: self.clone(), next, news: self.news.subscribe() })
+        Ok(Listener { tail: self.clone(), token: token.map(Into::into), next, news: self.news.subscribe() })
     }
 
     /// Copies the readings of a request, if there are listeners.
@@ -211,6 +229,14 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut ring = self.tail.ring.lock();
         ring.listeners -= 1;
+        if let Some(token) = &self.token
+            && let Some(of_token) = ring.by_token.get_mut(token)
+        {
+            *of_token -= 1;
+            if *of_token == 0 {
+                ring.by_token.remove(token);
+            }
+        }
         if ring.listeners == 0 {
             ring.last_left = Some(Instant::now());
         }
@@ -302,19 +328,30 @@ mod tests {
         }
     }
 
+    /// Regression: one token could take all places.
+    #[test]
+    fn a_token_gets_half_of_the_places() {
+        let tail = tail(4, 1000);
+        let mut first: Vec<Listener> = (0..2).map(|_| tail.listen(Some("a"), None).unwrap()).collect();
+        assert_eq!(tail.listen(Some("a"), None).unwrap_err(), TooManyListeners::OfToken { limit: 2 });
+        let _other = tail.listen(Some("b"), None).unwrap();
+        first.pop();
+        assert!(tail.listen(Some("a"), None).is_ok());
+    }
+
     #[tokio::test]
     async fn each_listener_hears_every_record_once_and_in_order() {
         let tail = tail(2, 1000);
-        let mut one = tail.listen(None).unwrap();
-        let mut two = tail.listen(None).unwrap();
-        assert_eq!(tail.listen(None).unwrap_err(), TooManyListeners { limit: 2 });
+        let mut one = tail.listen(None, None).unwrap();
+        let mut two = tail.listen(None, None).unwrap();
+        assert_eq!(tail.listen(None, None).unwrap_err(), TooManyListeners::All { limit: 2 });
         (1..=3).for_each(|sequence| tail.publish(sequence, record(10)));
         for sequence in 1..=3 {
             assert_eq!(heard(&mut one).await, Some(sequence));
             assert_eq!(heard(&mut two).await, Some(sequence));
         }
         drop(one);
-        let mut late = tail.listen(None).unwrap();
+        let mut late = tail.listen(None, None).unwrap();
         tail.publish(4, record(10));
         assert_eq!((heard(&mut late).await, heard(&mut two).await), (Some(4), Some(4)));
     }
@@ -322,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_listener_gets_missed_and_continues_with_the_rest() {
         let tail = tail(1, 100);
-        let mut slow = tail.listen(None).unwrap();
+        let mut slow = tail.listen(None, None).unwrap();
         (1..=20).for_each(|sequence| tail.publish(sequence, record(10)));
         assert_eq!(heard(&mut slow).await, None);
         for sequence in 11..=20 {
@@ -333,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn a_record_is_passed_once_the_ring_does_not_hold_it() {
         let tail = tail(1, 100);
-        let mut slow = tail.listen(None).unwrap();
+        let mut slow = tail.listen(None, None).unwrap();
         (1..=10).for_each(|sequence| tail.publish(sequence, record(10)));
         assert_eq!(heard(&mut slow).await, Some(1));
         let mut passed = std::pin::pin!(slow.wait_passed());
@@ -346,18 +383,18 @@ mod tests {
     #[tokio::test]
     async fn a_returning_listener_continues_or_gets_missed() {
         let tail = tail(1, 100);
-        drop(tail.listen(None).unwrap());
+        drop(tail.listen(None, None).unwrap());
         (1..=20).for_each(|sequence| tail.publish(sequence * 10, record(10)));
         let at = |sequence| Some(TailPosition { sequence, number: 0 });
-        let mut again = tail.listen(at(150)).unwrap();
+        let mut again = tail.listen(None, at(150)).unwrap();
         // The record of the last reading is repeated, because it may have more readings.
         assert_eq!((heard(&mut again).await, heard(&mut again).await), (Some(150), Some(160)));
         drop(again);
         for unknown in [0, 100, 155, 999] {
-            let mut again = tail.listen(at(unknown)).unwrap();
+            let mut again = tail.listen(None, at(unknown)).unwrap();
             assert_eq!((heard(&mut again).await, heard(&mut again).await), (None, Some(110)), "{unknown}");
         }
-        let mut fresh = super::tests::tail(1, 100).listen(at(5)).unwrap();
+        let mut fresh = super::tests::tail(1, 100).listen(None, at(5)).unwrap();
         assert_eq!(heard(&mut fresh).await, None, "nothing was kept");
     }
 

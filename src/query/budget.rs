@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::QueryError;
 use crate::access::Caller;
 use crate::config::QuerySettings;
+use crate::faults;
 
 /// Time that a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
@@ -195,6 +196,7 @@ impl Budget {
     /// # Errors
     /// If there is none before the deadline, or if earlier statements of the request have used up its time.
     pub(super) async fn wait_for_turn(&self) -> Result<(), QueryError> {
+        faults::point("query_begins");
         let Budgets { options, turns, .. } = &*self.0.budgets;
         if Instant::now() >= self.deadline() {
             return Err(QueryError::Timeout { limit: options.timeout });

@@ -178,6 +178,11 @@ impl Metrics {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
     }
 
+    /// Counts one poll of a task that held a thread of a lane too long.
+    pub fn count_long_poll(&self, lane: &'static str) {
+        self.with(|| counter!("hourglass_lane_long_polls_total", "lane" => lane).increment(1));
+    }
+
     /// Counts one request at a quota. `outcome` is `refused` or `warned`; `scope` is `token` or `database`.
     pub fn count_quota(&self, outcome: &'static str, scope: &'static str, resource: &'static str) {
         self.with(|| {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 pub use self::compact::Compact;
 pub use self::runner::{JobState, JobStatus, Jobs};
 use crate::ingest::Ingest;
+use crate::lanes::Lanes;
 use crate::telemetry::Metrics;
 
 /// The number of command timeouts after which copies of metadata are final. A write takes less: it waits for its turn,
@@ -29,11 +30,11 @@ const SETTLE_TIMEOUTS: u32 = 4;
 
 /// Starts all jobs that the store needs.
 #[must_use]
-pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
+pub fn start(ingest: &Ingest, compact: Compact, lanes: Lanes, metrics: Metrics) -> Jobs {
     let Ingest { options, store, dispatch, submitter, retention, member, deleter, .. } = ingest;
     let context = &deleter.context;
     let turns = &deleter.turns;
-    let mut jobs = Jobs::new(metrics);
+    let mut jobs = Jobs::new(lanes, metrics);
     let sealer = Arc::new(seal::Sealer::new(context.clone(), turns.clone(), options));
     jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal.form, options.seal.interval));
     jobs.add(expire::Expire::new(retention.clone(), submitter.clone()));

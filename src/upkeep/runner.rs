@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::job::{Job, JobError, Run};
 use crate::clock::now_ns;
+use crate::lanes::{Lane, Lanes};
 use crate::telemetry::Metrics;
 
 /// The interval at which waiting jobs are checked for being due.
@@ -24,6 +25,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// All jobs of this process. They stop on drop.
 #[derive(Debug)]
 pub struct Jobs {
+    lanes: Lanes,
     metrics: Metrics,
     jobs: Vec<Arc<JobState>>,
     tasks: Vec<JoinHandle<()>>,
@@ -150,8 +152,8 @@ impl JobState {
 
 impl Jobs {
     #[must_use]
-    pub fn new(metrics: Metrics) -> Self {
-        Self { metrics, jobs: Vec::new(), tasks: Vec::new() }
+    pub fn new(lanes: Lanes, metrics: Metrics) -> Self {
+        Self { lanes, metrics, jobs: Vec::new(), tasks: Vec::new() }
     }
 
     /// Runs a job until `self` is dropped.
@@ -159,7 +161,7 @@ impl Jobs {
         let state = Arc::new(JobState::new(J::NAME));
         self.metrics.job_added(J::NAME);
         self.jobs.push(state.clone());
-        self.tasks.push(tokio::spawn(run(job, state, self.metrics.clone())));
+        self.tasks.push(self.lanes.spawn(Lane::Query, run(job, state, self.metrics.clone())));
     }
 
     #[must_use]
@@ -239,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_count_steps_and_report_failures() {
-        let mut jobs = Jobs::new(Metrics::new("toy", "embedded").expect("metrics"));
+        let mut jobs = Jobs::new(Lanes::current(), Metrics::new("toy", "embedded").expect("metrics"));
         jobs.add(Steps::default());
         assert!(jobs.find("others").is_none());
         let job = jobs.find("steps").expect("added").clone();

@@ -22,6 +22,7 @@
 //! | `deletion` | deletions against a plain map, with kills at every step, races and two instances |
 //! | `sealing` | sealed days answer like hour pages: a twin without sealing, late data, deletions, kills; the decoder in Python |
 //! | `space` | compaction of the embedded file during writes and kills; MongoDB's `compact` |
+//! | `lanes` | what blocks one lane stops no other; each endpoint runs in its own |
 //! | `stalls` | slow work delays nobody else: unwritable documents, long deletions |
 //! | `accounting` | the counters of readings balance at every scrape, through outages and kills |
 //! | `sums` | sums are exact in any order, rounded once, and equal to Python's fractions |
@@ -62,6 +63,7 @@ mod indexes;
 mod influxql;
 mod json;
 mod kinds;
+mod lanes;
 mod lawful;
 mod line_protocol;
 mod many;

@@ -16,7 +16,7 @@ use crate::http::App;
 use crate::http::api::sensors;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters, Requester};
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
 use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
@@ -56,7 +56,7 @@ pub async fn put(
     let app = &parameters.app;
     let name = managed_database(&parameters.requester, &name)?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
+    let (bytes, _admission) = body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let changes = parse_body(&bytes)?;
     app.ingest.check_settings(&name, &changes).await?;
     if is_dry {

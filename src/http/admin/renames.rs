@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::bucket::{Rename, RenameKind, Renames};
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{IngestError, RenameRefusal};
 use crate::query::native::renames::RenameEffect;
 
@@ -25,7 +25,7 @@ pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
 pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
     let database = managed_database(&parameters)?;
-    let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
+    let (bytes, _admission) = body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let mut rename = parse_entry(&bytes)?;
     let limit = app.settings.limits.name_bytes;
     if rename.kind == RenameKind::Sensor {

@@ -17,7 +17,7 @@ use crate::clock::now_seconds;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters, Requester};
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::rfc3339;
 
@@ -95,7 +95,7 @@ struct TokenRequest {
 }
 
 async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
-    let (bytes, _admission) = body::read(&parameters.app, headers, &mut body).await?;
+    let (bytes, _admission) = body::read_parameters(&parameters.app, headers, &mut body, BodyLimit::SETTINGS).await?;
     if matches!(parameters.requester.caller, Caller::Anybody) {
         let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));

@@ -17,7 +17,7 @@ use crate::http::errors::{ApiError, ApiResult, Dialect, REJECTED, is_forbidden};
 use crate::http::pairs::Pairs;
 use crate::http::parameters::Requester;
 use crate::http::render::json;
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
 use crate::reading::time::rfc3339;
 use crate::reading::{Hour, Limits, Reason, Rejection};
@@ -42,7 +42,7 @@ pub async fn explain(
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
-                body::discard(&app, &headers, body).await;
+                body::discard(&app, &headers, &mut body).await;
             }
             error.respond(Dialect::Native)
         }
@@ -65,11 +65,8 @@ async fn explain_body(
     if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }
-    let (bytes, mut admission) = body::read(app, headers, body).await?;
-    if bytes.len() > BODY_BYTES_MAX {
-        let key = "the maximum of a dry run";
-        return Err(IngestError::TooLarge { limit: BODY_BYTES_MAX, key }.into());
-    }
+    let limit = BodyLimit { bytes: BODY_BYTES_MAX, key: "the maximum of a dry run" };
+    let (bytes, mut admission) = body::read_parameters(app, headers, body, limit).await?;
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let options = if is_json { json_options } else { lines_options }?;

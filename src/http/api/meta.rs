@@ -17,7 +17,7 @@ use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair};
 use crate::http::render::text::Text;
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
@@ -94,11 +94,8 @@ pub async fn change(
     let sensor = parameters.check_pins(parameters.key(&key)?)?;
     let database = writable_database(&parameters)?;
     check_conditions(&headers, caller, &database)?;
-    let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
-    let bytes_max = app.ingest.meta_text_max();
-    if bytes.len() > bytes_max {
-        return Err(ApiError::Bad(format!("the body has more than {bytes_max} bytes")));
-    }
+    let limit = BodyLimit { bytes: app.ingest.meta_text_max(), key: "the maximum of metadata" };
+    let (bytes, mut admission) = body::read_parameters(app, &headers, &mut body, limit).await?;
     admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
         return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));

@@ -75,7 +75,8 @@ pub async fn tail(
         // Treat an invalid id as one that is too old.
         Some(id) => Some(id.ok().and_then(TailPosition::parse).unwrap_or(TailPosition { sequence: 0, number: 0 })),
     };
-    let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
+    let token = parameters.requester.caller.token().map(|token| &*token.name);
+    let listener = app.ingest.submitter.tail.listen(token, after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let bounds = &app.settings.tail;
     let (outbox, mut pieces) = Outbox::new(bounds.bytes / 2 / bounds.clients.max(1));
     let waiting = outbox.waiting.clone();

@@ -21,9 +21,10 @@ use crate::http::errors::{
 use crate::http::pairs::Pairs;
 use crate::http::parameters::{DEFAULT_DATABASE, Requester};
 use crate::http::render::json::ack_json;
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyStart, ReadBody, SmallBody};
 use crate::http::{App, Health};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
+use crate::lanes::Lane;
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
@@ -31,35 +32,89 @@ use crate::wire::line_protocol::Lines;
 /// The query parameters of line protocol writes, of all versions of InfluxDB.
 const KNOWN_PARAMETERS: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
-/// Handles a write request.
-pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body, requester: &Requester) -> Response {
-    let dialect = endpoint.dialect();
-    match take(app, endpoint, parts, &mut body, requester).await {
-        Ok(ack) => with_ack_headers(answer(dialect, &ack), &ack),
-        Err(error) => refuse(app, &parts.headers, body, &error, dialect).await,
+/// A write request.
+struct WriteRequest {
+    app: Arc<App>,
+    endpoint: &'static Endpoint,
+    parts: Parts,
+    body: Body,
+    requester: Requester,
+}
+
+/// Handles a write request. A small body is parsed here, a larger one in the lane of bulk work.
+pub async fn write(
+    app: Arc<App>,
+    endpoint: &'static Endpoint,
+    parts: Parts,
+    body: Body,
+    requester: Requester,
+) -> Response {
+    let mut request = WriteRequest { app, endpoint, parts, body, requester };
+    let read = match request.options() {
+        Ok(options) => request.read_small().await.map(|body| (options, body)),
+        Err(error) => Err(error),
+    };
+    match read {
+        Err(error) => request.respond(Err(error)).await,
+        Ok((options, SmallBody::Complete(body))) => {
+            let taken = request.take(&options, body).await;
+            request.respond(taken).await
+        }
+        Ok((options, SmallBody::Large(start))) => {
+            let lanes = request.app.lanes.clone();
+            lanes.run(Lane::Bulk, Box::pin(request.write_large(options, start))).await
+        }
     }
 }
 
-async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, requester: &Requester) -> ApiResult<Ack> {
-    let dialect = endpoint.dialect();
-    let sent = Pairs::parse_url(&parts.uri)?;
-    let (parameters, unknown) = if dialect == Dialect::Native {
-        let known: Vec<&str> = endpoint.parameters().collect();
-        (Pairs::strict(sent, &known)?, None)
-    } else {
-        Pairs::lenient(sent, KNOWN_PARAMETERS)?
-    };
-    let options = WriteOptions::new(&parameters, &parts.headers, dialect, &requester.caller)?;
-    let (body, admission) = body::read(app, &parts.headers, body).await?;
-    let precision = options.precision;
-    let arrival = options.arrival(&body, requester);
-    let mut ack = if dialect == Dialect::Native {
-        app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
-    } else {
-        app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
-    };
-    ack.warnings.extend(unknown);
-    Ok(ack)
+impl WriteRequest {
+    fn options(&self) -> ApiResult<WriteOptions> {
+        let dialect = self.endpoint.dialect();
+        let sent = Pairs::parse_url(&self.parts.uri)?;
+        let (parameters, unknown) = if dialect == Dialect::Native {
+            let known: Vec<&str> = self.endpoint.parameters().collect();
+            (Pairs::strict(sent, &known)?, None)
+        } else {
+            Pairs::lenient(sent, KNOWN_PARAMETERS)?
+        };
+        let options = WriteOptions::new(&parameters, &self.parts.headers, dialect, &self.requester.caller)?;
+        Ok(WriteOptions { warning: unknown, ..options })
+    }
+
+    async fn read_small(&mut self) -> ApiResult<SmallBody> {
+        body::read_small(&self.app, &self.parts.headers, &mut self.body).await
+    }
+
+    async fn write_large(mut self, options: WriteOptions, start: BodyStart) -> Response {
+        let taken = match body::read_on(&self.app, &self.parts.headers, &mut self.body, start).await {
+            Ok(body) => self.take(&options, body).await,
+            Err(error) => Err(error),
+        };
+        let mut response = self.respond(taken).await;
+        response.extensions_mut().insert(Lane::current());
+        response
+    }
+
+    async fn take(&mut self, options: &WriteOptions, (body, admission): ReadBody) -> ApiResult<Ack> {
+        let ingest = &self.app.ingest;
+        let precision = options.precision;
+        let arrival = options.arrival(&body, &self.requester);
+        let mut ack = if self.endpoint.dialect() == Dialect::Native {
+            ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
+        } else {
+            ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
+        };
+        ack.warnings.extend(options.warning.clone());
+        Ok(ack)
+    }
+
+    async fn respond(self, taken: ApiResult<Ack>) -> Response {
+        let dialect = self.endpoint.dialect();
+        match taken {
+            Ok(ack) => with_ack_headers(answer(dialect, &ack), &ack),
+            Err(error) => refuse(&self.app, &self.parts.headers, self.body, &error, dialect).await,
+        }
+    }
 }
 
 fn answer(dialect: Dialect, ack: &Ack) -> Response {
@@ -87,6 +142,8 @@ pub(crate) struct WriteOptions {
     is_partial: bool,
     ack: Option<AckLevel>,
     key: Option<String>,
+    /// A warning about unknown parameters.
+    warning: Option<String>,
 }
 
 impl WriteOptions {
@@ -98,7 +155,7 @@ impl WriteOptions {
         // Valid JSON readings are always stored.
         let is_partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
         let ack = ack_level(parameters.raw("ack"), headers)?;
-        Ok(Self { database, precision, is_declared, is_partial, ack, key: request_key(headers)? })
+        Ok(Self { database, precision, is_declared, is_partial, ack, key: request_key(headers)?, warning: None })
     }
 
     /// Makes an arrival with these options and this body, received now.
@@ -167,7 +224,7 @@ pub(crate) async fn wait_while_away(mut health: watch::Receiver<Health>, patienc
 
 /// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was
 /// reached.
-async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
+async fn refuse(app: &App, headers: &HeaderMap, mut body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
         app.metrics.count_shed("ingest.database_share");
     }
@@ -175,7 +232,7 @@ async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, di
         app.metrics.count_shed(key);
     }
     if !matches!(error, ApiError::BodyTimeout) {
-        body::discard(app, headers, body).await;
+        body::discard(app, headers, &mut body).await;
     }
     error.respond(dialect)
 }

@@ -24,7 +24,7 @@ use crate::http::parameters::Requester;
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
-use crate::http::server::body;
+use crate::http::server::body::{self, BodyLimit};
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{Deleted, DeletionWait, IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
@@ -33,6 +33,8 @@ use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_
 const STATEMENTS_MAX: usize = 100;
 /// Estimated bytes of syntax tree per byte of query text.
 const PARSED_BYTES: usize = 64;
+/// The limit of a form, whose short pairs take forty times its size in memory.
+const FORM: BodyLimit = BodyLimit { bytes: 1 << 20, key: "the maximum of a query" };
 /// Default number of rows per chunk.
 const CHUNK_ROWS_DEFAULT: usize = 10_000;
 
@@ -57,7 +59,7 @@ async fn handle(app: &App, requester: &Requester, known: &[&str], request: Reque
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
-        let (body, _admission) = body::read(app, &parts.headers, &mut body).await?;
+        let (body, _admission) = body::read_parameters(app, &parts.headers, &mut body, FORM).await?;
         let request = Request::from_parts(parts.clone(), body.into());
         // A body that is not a form counts as empty.
         if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {
@@ -183,6 +185,9 @@ fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> 
 /// Parses the bind parameters (`$name`) from a JSON object.
 fn parse_params(params: Option<&str>) -> ApiResult<Params> {
     let Some(text) = params else { return Ok(HashMap::new()) };
+    if text.len() > BodyLimit::SETTINGS.bytes {
+        return Err(ApiError::Bad(format!("the parameters exceed {} bytes", BodyLimit::SETTINGS.bytes)));
+    }
     let bad = |fault: &str| ApiError::Bad(format!("error parsing query parameters: {fault}"));
     let object: HashMap<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
@@ -277,12 +282,12 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
     }
 }
 
-/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check
-/// comes first, so that other errors reveal nothing and every attempt counts as a denial.
+/// Checks that the caller may run the statement. A caller that may write to a database may also create it, but without
+/// retention, which deletes. This check comes first, so that other errors reveal nothing and every attempt counts as a denial.
 fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
     let caller = context.caller;
     let database = changed_database(statement, context.database);
-    let is_creation = matches!(statement, Statement::CreateDatabase { .. });
+    let is_creation = matches!(statement, Statement::CreateDatabase { policy: None, .. });
     if caller.may_manage(database) || (is_creation && caller.may_write(database)) {
         return Ok(());
     }

@@ -16,6 +16,7 @@ use super::decompress::{ByteSink, Decoding, Encoding};
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::ingest::BytesInFlight;
+use crate::lanes::{SMALL_BODY_BYTES, Slice};
 
 /// Time at the start of a body during which any rate is accepted.
 const GRACE: Duration = Duration::from_secs(10);
@@ -23,58 +24,150 @@ const GRACE: Duration = Duration::from_secs(10);
 const RATE_MIN: u64 = 1024;
 /// Interval of the rate checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes that are decompressed without a pause.
+const PIECE_BYTES: usize = 4 << 10;
 
-/// Reads and decompresses a body. The returned admission covers the decompressed bytes.
-pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<(Bytes, BytesInFlight)> {
-    let limit = app.settings.limits.body_bytes;
-    let timeout = app.settings.server.body_timeout;
-    let empty = || BodyBytes { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
-    let mut decoding = Decoding::new(Encoding::from_headers(headers)?, empty())?;
-    let wire_bytes = receive(headers, body, &mut decoding, limit, timeout).await?;
-    app.metrics.body_bytes.increment(wire_bytes as u64);
+/// A decompressed body, and the admission of its bytes.
+pub type ReadBody = (Bytes, BytesInFlight);
+
+/// A body that may be small.
+pub enum SmallBody {
+    /// It has at most [`SMALL_BODY_BYTES`].
+    Complete(ReadBody),
+    /// It has more.
+    Large(BodyStart),
+}
+
+/// The received frames of a body.
+pub struct BodyStart {
+    frames: Vec<Bytes>,
+    pace: Pace,
+}
+
+impl BodyStart {
+    fn new(app: &App) -> Self {
+        Self { frames: Vec::new(), pace: Pace::new(app.settings.server.body_timeout) }
+    }
+}
+
+/// The maximum size of a body, on the wire and decompressed.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimit {
+    pub bytes: usize,
+    /// The configuration key or name of the limit, for errors.
+    pub key: &'static str,
+}
+
+impl BodyLimit {
+    /// The limit of settings and the like.
+    pub const SETTINGS: Self = Self { bytes: 64 << 10, key: "the maximum of settings" };
+
+    fn of(app: &App) -> Self {
+        Self { bytes: app.settings.limits.body_bytes, key: "limits.body_bytes" }
+    }
+
+    fn error(self) -> ApiError {
+        ApiError::TooLarge { limit: self.bytes, key: self.key }
+    }
+
+    fn check_length(self, headers: &HeaderMap) -> ApiResult<()> {
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+        if length.is_some_and(|length| length > self.bytes) { Err(self.error()) } else { Ok(()) }
+    }
+}
+
+/// Reads and decompresses a body of at most `limits.body_bytes`.
+pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<ReadBody> {
+    read_on(app, headers, body, BodyStart::new(app)).await
+}
+
+/// Reads and decompresses a body that becomes a tree in memory, which is much larger than its text.
+pub async fn read_parameters(app: &App, headers: &HeaderMap, body: &mut Body, limit: BodyLimit) -> ApiResult<ReadBody> {
+    let limit = BodyLimit { bytes: limit.bytes.min(app.settings.limits.body_bytes), ..limit };
+    let read = read_within(app, headers, body, BodyStart::new(app), limit).await;
+    if let Err(ApiError::TooLarge { .. }) = &read {
+        discard(app, headers, body).await;
+    }
+    read
+}
+
+/// Reads and decompresses a body up to [`SMALL_BODY_BYTES`]. [`read_on`] reads a larger one again from its start.
+pub async fn read_small(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<SmallBody> {
+    BodyLimit::of(app).check_length(headers)?;
+    let mut start = BodyStart::new(app);
+    let limit = BodyLimit::of(app);
+    let limit = BodyLimit { bytes: limit.bytes.min(SMALL_BODY_BYTES), ..limit };
+    let mut decoding = decode(app, headers, limit)?;
+    while let Some(data) = start.pace.data(body).await? {
+        start.frames.push(data.clone());
+        match decoding.push(&data) {
+            Err(ApiError::TooLarge { .. }) => return Ok(SmallBody::Large(start)),
+            pushed => pushed?,
+        }
+    }
+    match finish(app, decoding, start.pace.count) {
+        Err(ApiError::TooLarge { .. }) => Ok(SmallBody::Large(start)),
+        finished => finished.map(SmallBody::Complete),
+    }
+}
+
+/// Reads and decompresses a body whose first frames have been received. Call it in the lane of bulk work.
+pub async fn read_on(app: &App, headers: &HeaderMap, body: &mut Body, start: BodyStart) -> ApiResult<ReadBody> {
+    read_within(app, headers, body, start, BodyLimit::of(app)).await
+}
+
+async fn read_within(
+    app: &App,
+    headers: &HeaderMap,
+    body: &mut Body,
+    start: BodyStart,
+    limit: BodyLimit,
+) -> ApiResult<ReadBody> {
+    limit.check_length(headers)?;
+    let mut decoding = decode(app, headers, limit)?;
+    let BodyStart { frames, mut pace } = start;
+    let mut frames = frames.into_iter();
+    let mut slice = Slice::begin();
+    loop {
+        let data = match frames.next() {
+            Some(data) => data,
+            None => match pace.data(body).await? {
+                Some(data) => data,
+                None => break,
+            },
+        };
+        if pace.count > limit.bytes as u64 {
+            return Err(limit.error());
+        }
+        // Few compressed bytes can take long.
+        for piece in data.chunks(PIECE_BYTES) {
+            decoding.push(piece)?;
+            slice.pause().await;
+        }
+    }
+    finish(app, decoding, pace.count)
+}
+
+fn decode(app: &App, headers: &HeaderMap, limit: BodyLimit) -> ApiResult<Decoding<BodyBytes>> {
+    Decoding::new(Encoding::from_headers(headers)?, BodyBytes::new(app, limit))
+}
+
+fn finish(app: &App, decoding: Decoding<BodyBytes>, wire_bytes: u64) -> ApiResult<ReadBody> {
     // Some clients declare gzip for every body, but send an empty body as zero bytes.
-    let decoded = if wire_bytes == 0 { empty() } else { decoding.finish()? };
+    let decoded = if wire_bytes == 0 { BodyBytes::new(app, BodyLimit::of(app)) } else { decoding.finish()? };
+    app.metrics.body_bytes.increment(wire_bytes);
     Ok((decoded.bytes.freeze(), decoded.admission))
 }
 
 /// Reads and drops the rest of a refused request's body. Many clients do not read the answer while they send, and would
 /// report a broken connection instead. A client that sent `Expect: 100-continue` has not sent the body.
-pub async fn discard(app: &App, headers: &HeaderMap, mut body: Body) {
+pub async fn discard(app: &App, headers: &HeaderMap, body: &mut Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
     // After a timeout the connection is closed even if the client is still sending.
     let mut pace = Pace::new(app.settings.server.body_timeout);
-    while let Ok(Some(Ok(frame))) = pace.frame(&mut body).await {
-        pace.count += frame.data_ref().map_or(0, |data| data.len() as u64);
-    }
-}
-
-/// Passes all frames to the decoder. Returns the number of compressed bytes.
-async fn receive(
-    headers: &HeaderMap,
-    body: &mut Body,
-    decoding: &mut Decoding<BodyBytes>,
-    limit: usize,
-    timeout: Duration,
-) -> ApiResult<usize> {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > limit) {
-        return Err(ApiError::TooLarge { limit });
-    }
-    let mut count = 0;
-    let mut pace = Pace::new(timeout);
-    while let Some(frame) = pace.frame(body).await? {
-        let frame = frame.map_err(|error| ApiError::Bad(format!("reading the body failed: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        count += data.len();
-        pace.count = count as u64;
-        if count > limit {
-            return Err(ApiError::TooLarge { limit });
-        }
-        decoding.push(&data)?;
-    }
-    Ok(count)
+    while let Ok(Some(_)) = pace.data(body).await {}
 }
 
 /// Enforces the timeout and the minimum rate of a body. Does not read the clock while frames are ready.
@@ -95,6 +188,18 @@ struct Checks {
 impl Pace {
     fn new(timeout: Duration) -> Self {
         Self { timeout, count: 0, checks: None }
+    }
+
+    /// Returns the next data of a body, `None` at its end.
+    async fn data(&mut self, body: &mut Body) -> ApiResult<Option<Bytes>> {
+        while let Some(frame) = self.frame(body).await? {
+            let frame = frame.map_err(|error| ApiError::Bad(format!("reading the body failed: {error}")))?;
+            if let Ok(data) = frame.into_data() {
+                self.count += data.len() as u64;
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
     }
 
     async fn frame(&mut self, body: &mut Body) -> ApiResult<Option<Result<Frame<Bytes>, axum::Error>>> {
@@ -131,13 +236,19 @@ fn next_check(elapsed: Duration, count: u64, timeout: Duration) -> Option<Durati
 struct BodyBytes {
     bytes: BytesMut,
     admission: BytesInFlight,
-    limit: usize,
+    limit: BodyLimit,
+}
+
+impl BodyBytes {
+    fn new(app: &App, limit: BodyLimit) -> Self {
+        Self { bytes: BytesMut::new(), admission: app.ingest.admission(), limit }
+    }
 }
 
 impl ByteSink for BodyBytes {
     fn push(&mut self, data: &[u8]) -> ApiResult<()> {
-        if self.bytes.len() + data.len() > self.limit {
-            return Err(ApiError::TooLarge { limit: self.limit });
+        if self.bytes.len() + data.len() > self.limit.bytes {
+            return Err(self.limit.error());
         }
         self.admission.grow(data.len())?;
         self.bytes.extend_from_slice(data);

@@ -251,7 +251,7 @@ mod tests {
     impl ByteSink for Sink {
         fn push(&mut self, data: &[u8]) -> ApiResult<()> {
             if self.0.len() + data.len() > LIMIT {
-                return Err(ApiError::TooLarge { limit: LIMIT });
+                return Err(ApiError::TooLarge { limit: LIMIT, key: "a limit" });
             }
             self.0.extend_from_slice(data);
             Ok(())

@@ -1,15 +1,20 @@
 //! Answers each request: authenticates the caller, calls the endpoint, and adds the request id, the headers that
 //! `InfluxDB` clients look for, metrics and a log message.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::response::Response;
+use futures_util::stream::poll_fn;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::mpsc;
 use tower::ServiceExt;
 use tracing::Instrument;
 
@@ -27,9 +32,12 @@ use crate::http::parameters::Requester;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::text::Length;
 use crate::http::{App, CanSeeDetails};
+use crate::lanes::Lane;
 
 /// Requests that take at least this long are logged as slow, except [long-running routes](is_long_running).
 const SLOW: Duration = Duration::from_secs(1);
+/// Frames of a compressed answer that are ready before the connection takes them.
+const FRAMES_AHEAD: usize = 4;
 
 static VERSION: HeaderName = HeaderName::from_static("x-influxdb-version");
 static BUILD: HeaderName = HeaderName::from_static("x-influxdb-build");
@@ -106,7 +114,8 @@ impl HttpService {
         if duration >= SLOW && !is_query && !is_long_running(route) {
             tracing::warn!(id = id_text, method, route, status, seconds, %address, "slow request");
         } else {
-            tracing::debug!(id = id_text, method, route, status, seconds, "request");
+            let lane = response.extensions().get().map_or(Lane::Io, |lane: &Lane| *lane).name();
+            tracing::debug!(id = id_text, method, route, status, seconds, lane, "request");
         }
         let headers = response.headers_mut();
         cors.add_headers(headers, origin);
@@ -135,8 +144,8 @@ impl HttpService {
         let caller = match self.authorize(&request, endpoint, context) {
             Ok(caller) => caller,
             Err(error) => {
-                let (parts, body) = request.into_parts();
-                body::discard(&self.app, &parts.headers, body).await;
+                let (parts, mut body) = request.into_parts();
+                body::discard(&self.app, &parts.headers, &mut body).await;
                 return error.respond(dialect);
             }
         };
@@ -144,7 +153,7 @@ impl HttpService {
         let response = match endpoint {
             Some(endpoint) if matches!(endpoint.handler, Handler::Write(_)) => {
                 let (parts, body) = request.into_parts();
-                write::write(&self.app, endpoint, &parts, body, &requester).await
+                write::write(self.app.clone(), endpoint, parts, body, requester).await
             }
             _ => {
                 if context.route == "/health" {
@@ -157,7 +166,8 @@ impl HttpService {
                 if let Some(endpoint) = endpoint {
                     extensions.insert(endpoint);
                 }
-                self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
+                let answer = self.router.clone().oneshot(request);
+                self.app.lanes.run(endpoint.map_or(Lane::Io, Endpoint::lane), deliver(answer)).await
             }
         };
         if response.status() == StatusCode::FORBIDDEN {
@@ -246,6 +256,31 @@ impl HttpService {
     }
 }
 
+/// Awaits an answer and sends its body from the lane where it is called, if the body is not in memory yet: it is
+/// compressed as it is read.
+async fn deliver(answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
+    let mut response = answer.await.unwrap_or_else(|never| match never {});
+    let lane = Lane::current();
+    if lane == Lane::Io {
+        return response;
+    }
+    response.extensions_mut().insert(lane);
+    if !response.headers().contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    response.map(|mut body| {
+        let (sender, mut frames) = mpsc::channel(FRAMES_AHEAD);
+        tokio::spawn(async move {
+            while let Some(frame) = body.frame().await {
+                if sender.send(frame).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Body::new(StreamBody::new(poll_fn(move |context| frames.poll_recv(context))))
+    })
+}
+
 /// Returns true for routes that process all stored data or wait for it. Their duration does not indicate a problem.
 fn is_long_running(route: &str) -> bool {
     let path = route.strip_prefix("/api/v1/").unwrap_or_default();
@@ -266,8 +301,8 @@ fn strip_trailing_slash(request: &mut Request) {
 
 /// Refuses a request because the client certificate is no longer valid, and closes the connection.
 async fn refuse_connection(app: &App, request: Request, stale: StaleCertificate, dialect: Dialect) -> Response {
-    let (parts, body) = request.into_parts();
-    body::discard(app, &parts.headers, body).await;
+    let (parts, mut body) = request.into_parts();
+    body::discard(app, &parts.headers, &mut body).await;
     let mut response = ApiError::Forbidden(stale.to_string()).respond(dialect);
     if parts.version != Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -29,7 +29,7 @@ use crate::ingest::AcceptedTimes;
 use crate::kinds::{KindAction, KindFault};
 use crate::reading::value::RawValue;
 use crate::reading::{Limits, Precision, Reason, Rejection, Sensor, Value};
-use crate::wire::Point;
+use crate::wire::{Point, Points};
 
 /// The expected minimum length of a line with a sensor, a field and a timestamp.
 const LINE_BYTES: usize = 48;
@@ -209,6 +209,19 @@ impl<'a> Validator<'a> {
     /// Counts a rejection, and keeps it for the response if there is room.
     pub fn reject(&mut self, rejection: Rejection) {
         self.validated.rejected.note(rejection, self.options.rejections.max_bytes > 0);
+    }
+
+    /// Validates at most `most` lines. Returns true if there may be more.
+    pub fn validate_lines<'b>(&mut self, points: &mut impl Points<'b>, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(point) = points.next().filter(|_| self.has_room()) else { return false };
+            match point {
+                Ok(point) => self.validate(&point),
+                Err(rejection) => self.reject(rejection),
+            }
+        }
+        self.sensors = None;
+        true
     }
 
     /// Validates a point.

@@ -25,13 +25,13 @@ pub(super) struct KeyedBody {
 impl Ingest {
     /// Validates a body with the times of an earlier try. On the first try, chooses times and writes them to disk,
     /// before anything is logged.
-    pub(super) async fn validate_keyed<'b, P: Points<'b>>(
+    pub(super) async fn validate_keyed<'b, P: Points<'b> + Send>(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
         key: RequestKey<'_>,
         body_bytes: usize,
-        read: impl Fn(Limits) -> P,
+        read: impl Fn(Limits) -> P + Send + Sync,
     ) -> Result<KeyedBody, IngestError> {
         let Arrival { received, caller, .. } = arrival;
         let key = self.request_keys.begin(key, caller.name(), &database.name, received)?;

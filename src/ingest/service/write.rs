@@ -6,19 +6,25 @@ use std::time::Instant;
 
 use super::Ingest;
 use crate::access::Caller;
+use crate::bucket::Renames;
 use crate::bucket::settings::Drift;
 use crate::buffer::flush::failing::FailingDatabase;
 use crate::catalog::Database;
 use crate::clock::expiry_ns;
 use crate::config::{AckLevel, UndeclaredUnit};
+use crate::faults;
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{RejectionSummary, Tally, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
+use crate::lanes::{SMALL_BODY_BYTES, Slice};
 use crate::reading::{Limits, Precision};
 use crate::wire::Points;
+
+/// Lines of a large body that are validated without a pause.
+const LINES_PER_SLICE: usize = 16;
 
 /// The result of a write request, whose accepted readings are durable.
 #[derive(Debug)]
@@ -64,10 +70,10 @@ impl Ingest {
     ///
     /// # Errors
     /// If some accepted readings are not durable, or not known to be durable.
-    pub async fn take<'b, P: Points<'b>>(
+    pub async fn take<'b, P: Points<'b> + Send>(
         &self,
         arrival: Arrival<'_>,
-        read: impl Fn(Limits) -> P,
+        read: impl Fn(Limits) -> P + Send + Sync,
         admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         self.member.check()?;
@@ -81,11 +87,11 @@ impl Ingest {
         ack
     }
 
-    async fn take_into<'b, P: Points<'b>>(
+    async fn take_into<'b, P: Points<'b> + Send>(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
-        read: impl Fn(Limits) -> P,
+        read: impl Fn(Limits) -> P + Send + Sync,
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
@@ -153,41 +159,19 @@ impl Ingest {
     /// Validates all lines. If there are unknown sensors, looks them up and validates the body once more, which happens
     /// once in the life of a sensor. A request that must be accepted as a whole is first validated without claiming
     /// fields.
-    pub(super) async fn validate<'b, P: Points<'b>>(
+    pub(super) async fn validate<'b, P: Points<'b> + Send>(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
         undated_from: Option<i64>,
         body_bytes: usize,
-        read: impl Fn(Limits) -> P,
+        read: impl Fn(Limits) -> P + Send + Sync,
     ) -> Result<ValidatedBody, IngestError> {
         let parameters = ValidationPass { undated_from, ..self.pass_parameters(&database.name, arrival, body_bytes) };
         let renames = self.retention.settings.now().renames(&database.name).cloned();
-        let pass = |is_lookup_done: bool, claims_fields: bool| {
-            let budget = self.bytes.available_permits();
-            let pass = ValidationPass { is_lookup_done, claims_fields, budget, ..parameters };
-            let mut validator =
-                Validator::new(database, &self.catalog, &self.options, pass, arrival.caller, renames.clone());
-            let mut points = read(self.options.reading_limits());
-            while let Some(point) = points.next().filter(|_| validator.has_room()) {
-                match point {
-                    Ok(point) => validator.validate(&point),
-                    Err(rejection) => validator.reject(rejection),
-                }
-            }
-            let validated = validator.finish();
-            if validated.memory <= budget {
-                return Ok(validated);
-            }
-            let limit = self.options.ingest.bytes_in_flight;
-            let key = "ingest.bytes_in_flight";
-            // The request does not fit even if it is the only one, so a retry is useless.
-            if validated.memory + body_bytes > limit {
-                return Err(IngestError::TooLarge { limit, key });
-            }
-            Err(IngestError::Overloaded { limit, key })
-        };
-        let mut validated = pass(false, arrival.is_partial)?;
+        let first = ValidationPass { claims_fields: arrival.is_partial, ..parameters };
+        let second = ValidationPass { is_lookup_done: true, ..first };
+        let mut validated = self.pass(database, first, arrival.caller, &renames, &read).await?;
         if !validated.unknown.is_empty() {
             // Free the result before the lookup, because it does not count as bytes in flight.
             let unknown = std::mem::take(&mut validated.unknown);
@@ -197,18 +181,52 @@ impl Ingest {
                 None => unknown,
             };
             self.lookup.look_up(database, unknown, &arrival.caller.allowance().cloned()).await;
-            validated = pass(true, arrival.is_partial)?;
+            validated = self.pass(database, second, arrival.caller, &renames, &read).await?;
         }
         if arrival.is_partial {
             return Ok(validated);
         }
         if validated.rejected.count == 0 {
-            validated = pass(true, true)?;
+            let third = ValidationPass { claims_fields: true, ..second };
+            validated = self.pass(database, third, arrival.caller, &renames, &read).await?;
         }
         if validated.rejected.count > 0 {
             validated.discard_readings();
         }
         Ok(validated)
+    }
+
+    /// Validates all lines once.
+    async fn pass<'b, P: Points<'b> + Send>(
+        &self,
+        database: &Arc<Database>,
+        pass: ValidationPass,
+        caller: &Caller,
+        renames: &Option<Renames>,
+        read: impl Fn(Limits) -> P + Send + Sync,
+    ) -> Result<ValidatedBody, IngestError> {
+        let budget = self.bytes.available_permits();
+        let body_bytes = pass.body_bytes;
+        let pass = ValidationPass { budget, ..pass };
+        let mut validator = Validator::new(database, &self.catalog, &self.options, pass, caller, renames.clone());
+        let mut points = read(self.options.reading_limits());
+        let validated = if body_bytes <= SMALL_BODY_BYTES {
+            validator.validate_lines(&mut points, usize::MAX);
+            validator.finish()
+        } else {
+            // Boxed, because it would make the futures of small requests larger.
+            Box::pin(validate_in_slices(validator, points)).await
+        };
+        if validated.memory <= budget {
+            return Ok(validated);
+        }
+        let limit = self.options.ingest.bytes_in_flight;
+        let key = "ingest.bytes_in_flight";
+        // The request does not fit even if it is the only one, so a retry is useless.
+        if validated.memory + body_bytes > limit {
+            return Err(IngestError::TooLarge { limit, key });
+        }
+        Err(IngestError::Overloaded { limit, key })
     }
 
     /// Returns the parameters that are the same for all validation passes over a body.
@@ -232,6 +250,17 @@ impl Ingest {
             undated_from: None,
         }
     }
+}
+
+/// Validates all lines, and lets other tasks run in between. The sensors are locked for a few lines at a time, because
+/// small bodies wait for them in another lane.
+async fn validate_in_slices<'b>(mut validator: Validator<'_>, mut points: impl Points<'b> + Send) -> ValidatedBody {
+    let mut slice = Slice::begin();
+    while validator.validate_lines(&mut points, LINES_PER_SLICE) {
+        faults::point("large_body");
+        slice.pause().await;
+    }
+    validator.finish()
 }
 
 /// Returns the warning about values that are kept in drift fields.

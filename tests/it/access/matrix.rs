@@ -44,6 +44,8 @@ const ROUTES: &[RouteCase] = &[
     ("POST", "/api/v2/write", "bucket=a/autogen", "m,site=lab v=1 1", Right::Write),
     ("POST", "/api/v3/write_lp", "db=a", "m,site=lab v=1 1", Right::Write),
     ("POST", "/query", "q=CREATE+DATABASE+a", "", Right::Write),
+    // Regression: a token with only writes could set a retention, which deletes readings.
+    ("POST", "/query", "q=CREATE+DATABASE+a+WITH+DURATION+0s", "", Right::Admin),
     ("GET", "/api/v1/readings", "db=a&measurement=m", "", Right::Read),
     ("GET", "/api/v1/readings", "db=a&sensor=m,site=lab", "", Right::Read),
     ("GET", "/api/v1/summary", "db=a&measurement=m", "", Right::Read),

@@ -51,7 +51,7 @@ fn a_body_at_the_limit_is_accepted_and_a_longer_one_is_413() {
     let in_chunks = |bytes: usize| raw(&server, &chunked("d", "identity", body_of(bytes).as_bytes().chunks(1000)));
     assert_eq!(in_chunks(LIMIT).0, 204);
 
-    let message = "Request Entity Too Large: the body exceeds limits.body_bytes (4096 bytes): send smaller batches";
+    let message = "Request Entity Too Large: the body exceeds limits.body_bytes (4096 bytes): send less at once";
     let v1 = json!({"error": message});
     let too_long = body_of(LIMIT + 1);
     for (path, expected) in [

@@ -1,6 +1,8 @@
 //! Deeply nested JSON and endless lines. Decompression bombs are in `edge::bombs`.
 
+use super::queries::reset_and_measure;
 use super::{Memory, with_good_client};
+use crate::support::packed::gzip;
 use crate::support::prelude::*;
 
 const LEVELS: usize = 100_000;
@@ -28,6 +30,27 @@ fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// Regression: 29 KB of gzip became a tree of 2 GB.
+#[test]
+fn settings_and_parameters_are_small() {
+    let server = Launch::embedded().start();
+    server.limit_memory(2 << 30);
+    let tree = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(2_800_000));
+    let packed = gzip(tree.as_bytes(), 1);
+    let headers = [("content-encoding", "gzip"), ("content-type", "application/json")];
+    let before = reset_and_measure(&server);
+    for (method, path) in [("PUT", "/api/v1/databases/d"), ("PUT", "/api/v1/renames?db=d"), ("POST", "/api/v1/tokens")]
+    {
+        let refused = request(method, &server.url(path), &packed, &headers).unwrap().expect(413);
+        assert!(refused.text().contains("the maximum of settings"), "{}", refused.text());
+    }
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let params = format!("q=SHOW+DATABASES&params={}", encode(&tree[..700_000]));
+    post(&server.url("/query"), &params[..1 << 20], &form).expect(400);
+    post(&server.url("/query"), "a&".repeat(1 << 20), &form).expect(413);
+    Memory::assert_growth_at_most(&server, before, 100 << 20);
 }
 
 #[test]

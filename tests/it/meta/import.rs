@@ -48,8 +48,8 @@ fn oversized_metadata_is_refused_before_parsing() {
     let before = peak_bytes(server.pid());
     let url = server.url(&path("m,s=1"));
     for method in ["PUT", "PATCH"] {
-        let refused = request(method, &url, numbers.as_bytes(), &[]).unwrap().expect(400);
-        assert!(refused.text().contains("the body has more than"), "{}", refused.text());
+        let refused = request(method, &url, numbers.as_bytes(), &[]).unwrap().expect(413);
+        assert!(refused.text().contains("the maximum of metadata"), "{}", refused.text());
     }
     let import = server.url("/api/v1/meta?db=d&dry_run=true");
     let line = format!("{{\"sensor\":\"m,s=1\",\"meta\":{numbers}}}\n{{\"sensor\":\"m,s=2\",\"meta\":{{\"n\":1}}}}\n");
