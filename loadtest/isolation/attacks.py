@@ -4,8 +4,8 @@
     loadtest/isolation/attacks.py PROGRAM [--only NAME ...] [--clients N] [--memory 512MiB]
 
 Each attack gets a fresh server on the embedded store. Beside it, one client pings and another one posts a reading, every
-10 ms each. Prints one row per attack: requests and their statuses, CPU seconds and peak memory of the server, and the
-99th percentile and maximum of both clients in milliseconds. The server listens on loopback only.
+10 ms each. Prints one row per attack: requests and their statuses, CPU seconds and memory of the server, polls of over
+20 ms by lane, and the 99th percentile and maximum of both clients in milliseconds. The server listens on loopback only.
 """
 
 import argparse
@@ -76,6 +76,11 @@ class Server:
     def forget_peak(self):
         with open(f"/proc/{self.process.pid}/clear_refs", "w") as file:
             file.write("5")
+
+    def long_polls(self):
+        lines = self.request("GET", "/metrics")[1].decode().splitlines()
+        found = [line.split('"')[1] + line.split("}")[1] for line in lines if "lane_long_polls_total{" in line]
+        return ", ".join(found) or "none"
 
     def stop(self):
         self.process.send_signal(signal.SIGKILL)
@@ -212,6 +217,7 @@ def attack(program, memory, name, clients):
         cpu, peak = server.cpu() - before, server.memory("VmHWM")
         print(
             f"| {number} {name} | {asked or 'none ended'} | {took:.1f} | {cpu:.1f} | {resident:.0f} | {peak:.0f} "
+            f"| {server.long_polls()} "
             f"| {probes[0].figures()} | {probes[1].figures()} |",
             flush=True,
         )
@@ -226,8 +232,8 @@ def main():
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--memory", default="512MiB")
     options = parser.parse_args()
-    print("| attack | answers | seconds | CPU s | MiB before | MiB peak | ping p99, max ms | ack p99, max ms |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| attack | answers | seconds | CPU s | MiB before | MiB peak | long polls | ping p99, max ms | ack p99, max ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in options.only:
         attack(options.program, options.memory, name, options.clients)
 

@@ -45,6 +45,9 @@ pub struct Database {
     pub(crate) original: Option<Arc<Self>>,
 }
 
+/// Sensors that are listed under one lock.
+const SENSORS_PER_LOCK: usize = 1000;
+
 /// A read guard on a database's sensors by spelling.
 pub type SensorsRead<'a> = RwLockReadGuard<'a, Spellings>;
 
@@ -120,6 +123,23 @@ impl Database {
     /// Locks the map of sensors for reading. While the guard is held, do not call catalog functions that lock the map.
     pub fn sensors(&self) -> SensorsRead<'_> {
         self.sensors.read()
+    }
+
+    /// Lists what `pick` makes of the sensors, each once. A sensor that is deleted and added again meanwhile may be
+    /// listed twice.
+    pub fn list<T>(&self, pick: impl Fn(&Arc<KnownSensor>) -> Option<T>) -> Vec<T> {
+        let mut picked = Vec::new();
+        let mut start = 0;
+        loop {
+            // Writes wait for this lock, and small bodies for them.
+            let sensors = self.sensors();
+            let end = start + SENSORS_PER_LOCK;
+            picked.extend(sensors.range(start..end).filter(|known| !known.is_superseded()).filter_map(&pick));
+            if end >= sensors.slots() {
+                return picked;
+            }
+            start = end;
+        }
     }
 
     /// Adopts the database's renames. Spellings that depend on other renames are removed.

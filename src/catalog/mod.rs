@@ -235,12 +235,8 @@ impl Catalog {
         version: u64,
         wanted: impl Fn(&str) -> bool,
     ) -> Vec<Arc<KnownSensor>> {
-        let sensors = database.sensors();
-        // Skip the other spellings, so that each sensor is listed once.
-        let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
         let is_new = |known: &KnownSensor| !known.fields().is_stored || known.adopted.load(Ordering::Relaxed) > version;
-        let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
-        unstored.map(|(_, known)| known.clone()).collect()
+        database.list(|known| (wanted(&known.sensor.key) && is_new(known)).then(|| known.clone()))
     }
 
     /// Remembers another spelling of a sensor's key, or a name that `renames` translates to it. Does nothing if there
@@ -365,18 +361,16 @@ impl Catalog {
     /// those whose documents were found later, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, version: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
-        let sensors = database.sensors();
         let is_listed = |known: &KnownSensor| {
             known.has_unflushed.load(Ordering::Relaxed)
                 || known.adopted.load(Ordering::Relaxed) > version
                 || new_meta.contains_key(&known.sensor.key)
         };
-        let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_listed(known));
         let with_meta = |known: &KnownSensor| CatalogSensor {
             meta: new_meta.get(&known.sensor.key).cloned(),
             ..known.catalog_sensor()
         };
-        keys.map(|(_, known)| with_meta(known)).collect()
+        database.list(|known| is_listed(known).then(|| with_meta(known)))
     }
 
     /// Returns a sensor if it has unflushed readings or its document is known to be stored.

@@ -27,6 +27,8 @@ use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
 
+/// Maximum number of `tag.KEY` parameters of a request.
+const FILTERS_MAX: usize = 1000;
 /// The database of requests without the parameter `db`.
 pub const DEFAULT_DATABASE: &str = "default";
 
@@ -108,6 +110,12 @@ impl FromRequestParts<Arc<App>> for Parameters {
         if known.contains(&"tag.KEY") {
             for (name, value) in sent.extract_if(.., |(name, _)| name.starts_with("tag.")) {
                 tags.push(tag_filter(&name["tag.".len()..], &value)?);
+            }
+            if tags.len() > FILTERS_MAX {
+                return Err(ApiError::Bad(format!(
+                    "{} parameters tag.…, but at most {FILTERS_MAX} are allowed",
+                    tags.len()
+                )));
             }
         }
         let pairs = Pairs::strict(sent, &known)?;

@@ -73,13 +73,20 @@ impl Chooser<'_> {
     ///
     /// # Errors
     /// If the budget is exhausted.
-    pub fn meta_tests(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
+    pub async fn meta_tests(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
         let Selector::Matching { tags, .. } = self.selector else { return Ok(Vec::new()) };
-        let filters = tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX));
-        let passing = |filter: &TagFilter| {
-            list.passing(budget, &filter.key, |text| self.tests(filter, text) != filter.is_negated)
-        };
-        filters.map(passing).collect()
+        let mut passing = Vec::new();
+        for filter in tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX)) {
+            passing.push(list.passing(budget, &filter.key, |text| self.tests(filter, text) != filter.is_negated)?);
+            budget.pause().await?;
+        }
+        Ok(passing)
+    }
+
+    /// The number of comparisons per sensor.
+    #[must_use]
+    pub fn filters(&self) -> usize {
+        if let Selector::Matching { tags, .. } = self.selector { tags.len() } else { 1 }
     }
 
     /// Returns true if a sensor, given by its shown name, is selected.

@@ -121,3 +121,33 @@ fn each_endpoint_runs_in_its_lane() {
         assert_eq!(logged[&request], lane, "{request:?}");
     }
 }
+
+/// What a request does in another lane must end with its connection.
+#[test]
+fn work_in_other_lanes_ends_when_its_client_leaves() {
+    let halt = Halt::new();
+    let server = halt.launch(Launch::embedded(), "summaries_read").start();
+    write_flushed(&server, "m,s=1 v=1 1768485600");
+    halt.set();
+    let send = |head: &str, body: usize| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream
+            .write_all(format!("{head} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body}\r\n\r\n").as_bytes())
+            .unwrap();
+        stream
+    };
+    let asked = send("GET /api/v1/summary?measurement=m&from=2026-01-15&to=2026-01-16", 0);
+    halt.await_met("a query reads");
+    let running = || metric(&server, "hourglass_query_running");
+    assert!(running() > 0.0);
+    drop(asked);
+    wait_until("the query has ended", || running() == 0.0);
+    halt.lift();
+
+    let in_flight = || metric(&server, "hourglass_ingest_in_flight_bytes");
+    let mut sent = send("POST /write", 1 << 20);
+    sent.write_all(lines(10_000).as_bytes()).unwrap();
+    wait_until("a large body is in flight", || in_flight() > f64::from(64 << 10));
+    drop(sent);
+    wait_until("its bytes are released", || in_flight() == 0.0);
+}

@@ -37,6 +37,8 @@ pub struct Protocol {
 
 /// Maximum size of a request head with HTTP/1.1, in bytes.
 const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Maximum size of the read buffer of a connection, in bytes. Unbounded, it grows to 400 KiB while a body arrives.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
 /// Maximum size of a request head with HTTP/2, in bytes.
@@ -85,7 +87,7 @@ async fn serve_connection(
     } else {
         let mut builder = http1::Builder::new();
         // `ConnectionLimits` closes connections with slow heads, without one timer per connection.
-        builder.header_read_timeout(None).max_header_size(HEAD_BYTES_MAX);
+        builder.header_read_timeout(None).max_header_size(HEAD_BYTES_MAX).max_buf_size(BUFFER_BYTES_MAX);
         run_until_done(builder.serve_connection(io, service), stop).await;
     }
 }

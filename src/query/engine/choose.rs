@@ -52,14 +52,14 @@ impl Engine {
             Selector::Matching { .. } => {
                 let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
-                let by_meta = chooser.meta_tests(budget, &sensors)?;
+                let by_meta = chooser.meta_tests(budget, &sensors).await?;
                 let mut place = 0;
                 let takes = |entry: &DirectoryEntry| {
                     place += 1;
                     let may_pass = by_meta.iter().all(|passing| passing.has(place - 1));
                     may_pass && chooser.selects(&entry.sensor, entry.meta.as_deref())
                 };
-                Chosen::of(budget, &sensors, 1, takes).await
+                Chosen::of(budget, &sensors, chooser.filters().max(1), takes).await
             }
         }
     }
