@@ -26,9 +26,8 @@ pub struct HourSummary {
 
 /// Most summaries read at a time.
 pub(super) const SUMMARIES: usize = 24_000;
-/// Most stored bytes of pages without readings per batch, and the memory of one summary.
+/// Most stored bytes of pages without readings per batch.
 const BATCH_BYTES: usize = 16 << 20;
-pub(super) const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
 /// The longest range that is cached: 31 days. In a range without a start most hours are empty, and one year of one
 /// sensor would displace a day of many.
 const REMEMBERED_HOURS: usize = 31 * 24;
@@ -44,12 +43,12 @@ impl Engine {
         wanted: &PointsQuery<'_>,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
+        let most = (self.options.request_bytes / 8 / wanted.summary_bytes()).min(SUMMARIES);
         let hours = most / wanted.fields.len().max(1);
         let (count, cache) = (hours / span(&hours_of(&wanted.range)), self.cache_for(wanted));
         for (batch, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
             let wanted = PointsQuery { sensors, ..wanted.clone() };
-            let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
+            let _held = wanted.budget.hold(expected(&wanted).min(most) * wanted.summary_bytes())?;
             let found = if count > 0 { self.summaries_of_batch(&wanted, cache).await? } else { None };
             match found {
                 Some(found) => {
@@ -152,8 +151,12 @@ impl Engine {
     /// The cache, unless the range is too long to be cached, or the answer takes more than it holds: then every hour would
     /// displace another one of the same answer.
     fn cache_for(&self, wanted: &PointsQuery<'_>) -> Option<&SummaryCache> {
+        if wanted.bounds.is_some() {
+            // The cache has no distributions.
+            return None;
+        }
         let is_short = span(&hours_of(&wanted.range)) <= REMEMBERED_HOURS;
-        let bytes = expected(wanted).saturating_mul(SUMMARY_BYTES);
+        let bytes = expected(wanted).saturating_mul(wanted.summary_bytes());
         self.cache.as_ref().filter(|cache| is_short && bytes <= cache.bytes_max())
     }
 
@@ -207,7 +210,7 @@ impl Engine {
             let within = PointsQuery { sensors: &sensors, range: hour.start_ns()..hour.end_ns(), ..wanted.clone() };
             let mut scan = self.points(&within)?;
             while let Some((place, points)) = scan.next().await? {
-                let folded = fold(&points).into_iter();
+                let folded = fold(&points, wanted.bounds.as_ref()).into_iter();
                 found[places[place]].extend(folded.map(|(field, summary)| HourSummary { hour, field, summary }));
             }
         }
@@ -232,11 +235,16 @@ fn take_known(
     let (number, mut unclear) = (|name: &Arc<str>| wanted.fields.iter().position(|field| field == name), Vec::new());
     for of_hour in pages.chunk_by_mut(|a, b| a.hour == b.hour) {
         let Some((page, others)) = of_hour.split_first_mut() else { continue };
+        let mut has_unplaced = false;
+        for (_, summary) in std::iter::once(&mut *page).chain(&mut *others).flat_map(|page| &mut page.summary) {
+            has_unplaced |= wanted.has_unplaced(summary);
+        }
         others.iter_mut().for_each(|other| unite(&mut page.summary, &mut other.summary));
         let has_ends = others.is_empty();
         pass(page, has_ends);
         let hour = page.hour;
-        if wanted.ends && !has_ends {
+        let must_count = has_unplaced && !page.is_expired;
+        if must_count || wanted.ends && !has_ends {
             unclear.push(hour);
         } else if open.binary_search(&hour).is_err() {
             for (name, summary) in page.summary.drain(..) {
@@ -257,8 +265,10 @@ fn span(hours: &Range<Hour>) -> usize {
     usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1)
 }
 
-fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
-    let fold = |(field, cells): (usize, &Vec<Option<Value>>)| Some((field, Summary::fold(cells.iter().flatten())?));
+fn fold(points: &PointCursor, bounds: Option<&Arc<[f64]>>) -> Vec<(usize, Summary)> {
+    let fold = |(field, cells): (usize, &Vec<Option<Value>>)| {
+        Some((field, Summary::fold_within(cells.iter().flatten(), bounds)?))
+    };
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
 
