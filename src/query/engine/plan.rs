@@ -262,7 +262,8 @@ impl Node {
 
     fn count(&self, parts: &mut [usize], calls: &mut [usize]) {
         match self {
-            Self::Part(part) => parts[*part] += 1,
+            // A histogram has more parts than the plan.
+            Self::Part(part) => parts.get_mut(*part).into_iter().for_each(|count| *count += 1),
             Self::Call(call) => calls[*call] += 1,
             Self::Binary(_, a, b) => [a, b].into_iter().for_each(|node| node.count(parts, calls)),
             Self::Nothing | Self::Constant(_) => {}

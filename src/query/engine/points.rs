@@ -9,7 +9,7 @@ use super::summaries::HourSummary;
 use super::{Engine, UnflushedSensor};
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScanResult, ScannedPage};
 use crate::bucket::summary::distribution::Distribution;
-use crate::bucket::{Readings, StorageError, Summary, UnflushedHour};
+use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Hour, Sensor, Value};
@@ -43,13 +43,6 @@ impl PointsQuery<'_> {
     pub fn summary_bytes(&self) -> usize {
         let counts = self.bounds.as_ref().map_or(0, |bounds| size_of::<Distribution>() + size_of_val(&**bounds));
         2 * (size_of::<HourSummary>() + counts)
-    }
-
-    /// Returns true if a summary lacks counts by the wanted bounds. Drops counts by other bounds.
-    pub fn has_unplaced(&self, summary: &mut Summary) -> bool {
-        let Some(bounds) = &self.bounds else { return false };
-        summary.keep_bounds(bounds);
-        summary.unplaced() > 0
     }
 }
 

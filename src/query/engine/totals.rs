@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::points::PointsQuery;
 use super::summaries::{HourSummary, SUMMARIES};
-use crate::bucket::MonthTotals;
+use crate::bucket::{MonthTotals, Summary};
 use crate::query::QueryError;
 use crate::reading::{Day, Hour, Month};
 
@@ -79,10 +79,10 @@ impl Engine {
             for (month, totals) in &mut months {
                 let Range { start, end } = month.days();
                 let mut by_hour: Vec<Day> = open.keys().map(|hour| Day::from_hour(*hour)).collect();
-                for (day, summaries) in &mut totals.days {
-                    if summaries.iter_mut().any(|(_, summary)| wanted.has_unplaced(summary)) {
-                        by_hour.push(*day);
-                    }
+                if let Some(bounds) = &wanted.bounds {
+                    let is_counted = |(_, summary): &(Arc<str>, Summary)| summary.is_counted_by(bounds);
+                    let others = totals.days.iter().filter(|(_, summaries)| !summaries.iter().all(is_counted));
+                    by_hour.extend(others.map(|(day, _)| *day));
                 }
                 totals.narrow(&(start.max(days.start)..end.min(days.end)), by_hour);
             }

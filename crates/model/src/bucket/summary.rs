@@ -285,11 +285,10 @@ impl Summary {
         }
     }
 
-    /// Drops counts of other bounds.
-    pub fn keep_bounds(&mut self, bounds: &[f64]) {
-        if self.distribution().is_some_and(|held| **held.bounds() != *bounds) {
-            self.set_distribution(None);
-        }
+    /// Returns true if the distribution has these bounds and counts every value.
+    #[must_use]
+    pub fn is_counted_by(&self, bounds: &[f64]) -> bool {
+        self.distribution().is_some_and(|held| **held.bounds() == *bounds) && self.unplaced() == 0
     }
 
     /// The counts by range, for a field with bounds.
