@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 const BOUNDS: [f64; 3] = [10.0, 20.0, 30.0];
 
-/// Small pages, so that some hours have several. Days are sealed on request.
+/// Small pages, so that some hours have several. Days are sealed on request, and no backfill is in chunks.
 const CONFIG: &str = r#"
 [page]
 max_readings = 4
@@ -17,6 +17,7 @@ write_interval = "200ms"
 interval = "100ms"
 [seal]
 after = "0s"
+direct_min = 0
 [clock]
 max_offset = "1s"
 "#;
@@ -88,7 +89,7 @@ impl Case {
     }
 
     fn documents(&self) -> String {
-        let path = format!("/api/v1/documents?db=w&sensor=m,s=0&from={}&to={}&limit=1000", self.from, self.to);
+        let path = format!("/api/v1/documents?db=w&sensor=m,s=0&from={}&to={}&limit=100", self.from, self.to);
         get(&self.server.url(&path)).expect(200).text().to_owned()
     }
 }
@@ -100,7 +101,8 @@ tests! {
 
 fn life_of_a_histogram(store: String, other_store: String) {
     let launch = |buckets: &str| Launch::with_store(store.clone()).config(kinds(buckets));
-    let from = (now().div_euclid(DAY) - 6) * DAY;
+    // In months that are over.
+    let from = (now().div_euclid(DAY) - 46) * DAY;
     let server = launch("[10, 20, 30]").start();
     let mut case = Case { server, model: Model::new(), from, to: from + 5 * DAY };
     let value = |number: i64| (number * 7 % 500) as f64 / 10.0 - 5.0;
@@ -136,8 +138,17 @@ fn life_of_a_histogram(store: String, other_store: String) {
     case.delete(from + DAY + HOUR, from + DAY + 2 * HOUR + HOUR / 2);
     seal(&case.server);
     case.check(&BOUNDS, "", "sealed again");
-    case.server.kill_and_restart();
+    // The same in chunks of days.
+    case.server.kill();
+    let chunks = kinds("[10, 20, 30]").replace("direct_min = 0\n", "");
+    case.server.restart_with(Launch::with_store(store.clone()).config(chunks));
     case.check(&BOUNDS, "", "after a kill");
+    case.write((0..30).map(|n| (from + n * 2 * HOUR + 11, value(n * 23))));
+    case.write((0..30).map(|n| (from + 4 * DAY + n * HOUR / 2, value(n * 29))));
+    flush(&case.server);
+    case.check(&BOUNDS, "", "in chunks");
+    seal(&case.server);
+    case.check(&BOUNDS, "", "sealed chunks");
     let [half, most] =
         ["50", "90"].map(|name| case.ask("&percentiles=50,90")["series"][0]["windows"][0]["percentiles"][name].clone());
     assert_eq!(half, json!({"approximate": true, "from": 10, "to": 20}));
@@ -150,7 +161,7 @@ fn life_of_a_histogram(store: String, other_store: String) {
     case.check(&other, "", "changed bounds");
     case.check(&BOUNDS, "&bounds=10,20,30", "the stored bounds");
     // The readings of the first days expire; their counts stay.
-    case.server.set("w", r#"{"readings":"3d","summaries":"inf"}"#).expect(200);
+    case.server.set("w", r#"{"readings":"43d","summaries":"inf"}"#).expect(200);
     wait_until("the readings are gone", || {
         let shown = case.server.fetch("/api/v1/databases/w");
         !shown["expired_before"].is_null() && shown["expired_before"] == shown["removed_before"]
