@@ -9,7 +9,7 @@ use super::elements::items;
 use crate::bucket::summary::distribution::{Distribution, FieldBounds, are_bounds};
 use crate::names::from_key;
 
-fn part<'d>(summary: &'d RawDocument) -> Result<Option<&'d RawDocument>, Detail> {
+fn part(summary: &RawDocument) -> Result<Option<&RawDocument>, Detail> {
     match summary.get("distribution").map_err(|e| e.to_string())? {
         None => Ok(None),
         Some(distribution) => Ok(Some(distribution.as_document().ok_or("distribution is not a document")?)),

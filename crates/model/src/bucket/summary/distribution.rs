@@ -13,9 +13,12 @@ pub struct Distribution {
     counts: Box<[u64]>,
 }
 
+/// A field's name and its bounds.
+pub type BoundedField = (Arc<str>, Arc<[f64]>);
+
 /// The bounds that fields have, by field; `None` if no field has any, so that most sensors pay nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct FieldBounds(Option<Arc<[(Arc<str>, Arc<[f64]>)]>>);
+pub struct FieldBounds(Option<Arc<[BoundedField]>>);
 
 /// Returns true for 1 to [`BOUNDS_MAX`] finite, ascending numbers.
 #[must_use]
@@ -99,8 +102,8 @@ impl Eq for FieldBounds {}
 impl FieldBounds {
     /// The bounds of fields. Each field's first bounds count.
     #[must_use]
-    pub fn new(fields: impl IntoIterator<Item = (Arc<str>, Arc<[f64]>)>) -> Self {
-        let mut all: Vec<(Arc<str>, Arc<[f64]>)> = Vec::new();
+    pub fn new(fields: impl IntoIterator<Item = BoundedField>) -> Self {
+        let mut all: Vec<BoundedField> = Vec::new();
         for (name, bounds) in fields {
             if all.iter().all(|(known, _)| *known != name) {
                 all.push((name, bounds));
@@ -116,7 +119,7 @@ impl FieldBounds {
     }
 
     /// The fields with their bounds.
-    pub fn fields(&self) -> impl Iterator<Item = &(Arc<str>, Arc<[f64]>)> {
+    pub fn fields(&self) -> impl Iterator<Item = &BoundedField> {
         self.0.iter().flat_map(|fields| fields.iter())
     }
 
