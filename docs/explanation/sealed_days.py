@@ -42,9 +42,11 @@ def rows_of(times, columns):  # [(time, {field: value}), …]
     return rows
 def unpacked(packed):  # the bytes of `sealed`
     sealed = Bytes(packed)
-    if sealed.take(1) != b"\1": raise ValueError("these are not readings of a sealed day of form 1")
+    if (form := sealed.take(1)) not in (b"\1", b"\2"): raise ValueError("these are not readings of a sealed day")
     sealed.varint()  # how many bytes the frame has once it is decompressed
     data = Bytes(decompress(sealed.read()))
+    bounded = [data.counted() for _ in range(data.varint())] if form == b"\2" else []  # fields with distributions
+    for _ in bounded: data.take(8 * data.varint())  # the bounds
     names = [data.counted().decode() for _ in range(data.varint())]
     if (count := data.varint()) == 0: return []
     unit = 10 ** (9 - 3 * data.take(1)[0])  # nanoseconds in a s, ms, µs or ns

@@ -7,7 +7,8 @@
 //! cell     := SHA-256(place of the field  time: i64 nanoseconds  kind: u8  value)
 //! kind     := 0 float (its bits: u64)  1 integer (i64)  2 unsigned (u64)  3 boolean (u8)  4 text (UTF-8)
 //! summary  := SHA-256(place of the field  hour: i64 since 1970  5: u8  count: u64  figure…  rest…)
-//! figure   := kind: u8  value                          of min, max, first, last, sum
+//! figure   := kind: u8  value                          of min, max, first, last, sum; then of a distribution
+//!             bound: u64 (its bits)…  count: u64…
 //! rest     := significand: i64  exponent: i32          each part of the rounding error of the sum, greatest first
 //! hour     := SHA-256(place of an empty name  hour: i64 since 1970  6: u8  count: u64  first: i64  last: i64)
 //! metadata := SHA-256(place of the name  0: i64  7: u8  JSON)
@@ -26,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bucket::exact::SumPart;
 use crate::bucket::expired::ExpiredHour;
+use crate::bucket::summary::distribution::Distribution;
 use crate::bucket::{ExpiredDay, Meta, Readings, Summary};
 use crate::reading::Value;
 
@@ -213,6 +215,11 @@ fn summary_number(field_hash: &[u8; 32], hour: &ExpiredHour, summary: &Summary) 
     let hash = Sha256::new().chain_update(field_hash).chain_update(hour.hour.0.to_be_bytes()).chain_update([5]);
     let values = [&figures.min, &figures.max, &figures.first, &figures.last, &figures.sum];
     let hash = values.into_iter().fold(hash.chain_update(figures.count.to_be_bytes()), with_value);
+    let counts = figures.distribution.as_deref();
+    let bounds = counts.into_iter().flat_map(|counts| counts.bounds().iter());
+    let hash = bounds.fold(hash, |hash, bound| hash.chain_update(bound.to_bits().to_be_bytes()));
+    let counts = counts.into_iter().flat_map(Distribution::counts);
+    let hash = counts.fold(hash, |hash, count| hash.chain_update(count.to_be_bytes()));
     let rest = figures.rest.parts();
     let with_part = |hash: Sha256, part: SumPart| {
         hash.chain_update(part.significand().to_be_bytes()).chain_update(part.exponent().to_be_bytes())

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::read::{ExpiredPart, Piece};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::expired::ExpiredHour;
+use crate::bucket::store::Projection;
 use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError};
 use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Day, Hour};
@@ -151,7 +152,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
     figures.each(
         names.len(),
         |_| true,
-        false,
+        &Projection::SUMMARIES,
         &mut room,
         |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
             Some(hour) => hour.summaries.push((names[field].clone(), summary)),
@@ -175,7 +176,8 @@ mod tests {
 
     use super::*;
     use crate::backup::SetDigest;
-    use crate::bucket::Reading;
+    use crate::bucket::summary::distribution::FieldBounds;
+    use crate::bucket::{Reading, Readings};
     use crate::reading::Value;
 
     fn value() -> impl Strategy<Value = Value> {
@@ -195,7 +197,9 @@ mod tests {
                 time: start + time,
                 fields: fields.into_iter().map(|(name, value)| (Arc::from(name), value)).collect(),
             };
-            ExpiredDay::from_readings(&readings.into_iter().map(reading).collect())
+            let mut readings: Readings = readings.into_iter().map(reading).collect();
+            readings.set_bounds(&FieldBounds::new([("a".into(), [-5.0, 1e6].into())]));
+            ExpiredDay::from_readings(&readings)
         })
     }
 

@@ -353,6 +353,9 @@ impl<'a> Fill<'a> {
         // Keep the floor below the stamp, so that the cells count as written by a record with this stamp.
         let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false };
         bucket.apply(rows, &options);
+        if !readings.bounds().is_empty() {
+            bucket.set_bounds(readings.bounds());
+        }
     }
 
     /// Writes the rest, and the sensor documents.

@@ -52,6 +52,7 @@ name = "thermometer"
 measurement = "climate"
 index = true
 units = { temp = "°C", humidity = "%" }
+buckets = { temp = [15, 18, 21, 24, 27, 30] }
 
 [[kinds]]
 name = "meter"

@@ -11,7 +11,9 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, tokens};
-use super::api::{documents, explain, groups, lists, meta, overview, readings, sensors, status, summary, tail, write};
+use super::api::{
+    documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail, write,
+};
 use super::errors::Dialect;
 use super::influx::query;
 use super::server::auth::RequiredAccess;
@@ -149,6 +151,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/summary", Token, "get aggregates of readings per time window",
         "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill format guard", &[],
         &[WINDOWS, NOT_MODIFIED, ASKED], route summary::summary;
+    GET "/api/v1/histogram", Token, "get the number of values by range, and approximate percentiles",
+        "db sensor measurement tag.KEY from to precision field bounds percentiles step-histogram epoch group_by", &[],
+        &[&[(200, "Counts by range. Ranges that end in the past have an ETag.", &[json("Histogram")])], NOT_MODIFIED, ASKED],
+        route histogram::histogram;
     GET "/api/v1/sensors", Token, "list sensors with their fields, latest reading and outlier flag",
         "db contains-sensors outlier silent recent limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED],
         route sensors::sensors;

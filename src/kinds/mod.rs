@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 pub use self::schema::{Fault, Schema};
 
 use crate::bucket::Meta;
+use crate::bucket::summary::distribution::{BOUNDS_MAX, FieldBounds, are_bounds};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::value::RawValue;
 use crate::reading::{Reason, Sensor};
@@ -25,6 +26,8 @@ use crate::reading::{Reason, Sensor};
 pub const KIND: &str = "kind";
 /// The number of expected intervals without a reading after which a sensor is silent.
 const SILENT_INTERVALS: u32 = 3;
+/// The maximum number of fields with bounds of a kind.
+const BUCKET_FIELDS_MAX: usize = 16;
 
 /// The treatment of readings and metadata that violate their kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -53,6 +56,9 @@ pub struct Kind {
     /// Units by field.
     #[serde(default)]
     pub units: BTreeMap<String, String>,
+    /// Ascending bounds by field, by which summaries count the field's numbers.
+    #[serde(default, deserialize_with = "buckets")]
+    pub buckets: FieldBounds,
     /// The expected maximum time between two readings. `None` is unlimited.
     #[serde(default, deserialize_with = "interval")]
     pub interval: Option<Duration>,
@@ -69,6 +75,20 @@ fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
         Ok(nanoseconds) if nanoseconds > 0 => Ok(Some(Duration::from_nanos(nanoseconds.unsigned_abs()))),
         _ => Err(D::Error::custom(format_args!("interval = {text:?} is not a duration such as \"1m\""))),
     }
+}
+
+/// Deserializes bounds by field.
+fn buckets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FieldBounds, D::Error> {
+    let fields = BTreeMap::<String, Vec<f64>>::deserialize(deserializer)?;
+    if fields.len() > BUCKET_FIELDS_MAX {
+        return Err(D::Error::custom(format_args!("buckets has more than {BUCKET_FIELDS_MAX} fields")));
+    }
+    if let Some((name, _)) = fields.iter().find(|(_, bounds)| !are_bounds(bounds)) {
+        return Err(D::Error::custom(format_args!(
+            "buckets.{name} is not a list of 1 to {BOUNDS_MAX} finite, ascending numbers"
+        )));
+    }
+    Ok(FieldBounds::new(fields.into_iter().map(|(name, bounds)| (name.into(), bounds.into()))))
 }
 
 /// All kinds, in the order of the configuration.
@@ -209,6 +229,7 @@ mod tests {
             fields: None,
             meta: Some(Schema::parse(&meta).unwrap()),
             units: BTreeMap::new(),
+            buckets: FieldBounds::default(),
             interval: Some(Duration::from_secs(60)),
             index: false,
         };

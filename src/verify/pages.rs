@@ -1,11 +1,14 @@
 //! Pure checks of the pages of a bucket.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
+use std::sync::Arc;
 
 use super::finding::{FindingKind, Findings, Note};
 use crate::bucket::raw::{RawBucket, RawPage};
 use crate::bucket::summary::Figures;
+use crate::bucket::summary::distribution::FieldBounds;
 use crate::bucket::{Caps, Readings, StorageError};
 use crate::reading::time::{MILLI_NS, rfc3339, write_seconds};
 use crate::reading::{Hour, Value};
@@ -147,6 +150,14 @@ fn check_summary(page: &RawPage, readings: &Readings, findings: &mut Findings) {
             findings.differs(&page.key, FindingKind::Summary, format!("{name}: one summary"), "two");
         }
     }
+    // A page may count by any bounds.
+    let bounds = |(name, figures): &(Arc<str>, Option<Figures>)| {
+        Some((name.clone(), figures.as_ref()?.distribution.as_ref()?.bounds().clone()))
+    };
+    let mut readings = Cow::Borrowed(readings);
+    if page.summary.iter().any(|one| bounds(one).is_some()) {
+        readings.to_mut().set_bounds(&FieldBounds::new(page.summary.iter().filter_map(bounds)));
+    }
     for (name, summary) in readings.summaries() {
         let expected = summary.figures();
         let found = stored.remove(&**name);
@@ -255,13 +266,15 @@ fn millis(ms: i64) -> String {
 }
 
 fn figures(figures: &Figures) -> String {
-    let Figures { count, min, max, sum, rest, avg, first, last } = figures;
+    let Figures { count, min, max, sum, rest, avg, first, last, distribution } = figures;
     let rest = match sum {
         Value::Float(sum) => rest.doubles(*sum).map(|part| format!(" and {part:?}")).collect::<Vec<_>>().concat(),
         _ => String::new(),
     };
     let [min, max, sum, avg, first, last] = [min, max, sum, avg, first, last].map(value);
-    format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}")
+    let counts = distribution.as_ref().map(|counts| format!(", by {:?} {:?}", counts.bounds(), counts.counts()));
+    let counts = counts.unwrap_or_default();
+    format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}{counts}")
 }
 
 /// Formats a value so that different values never look the same.

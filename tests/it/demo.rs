@@ -200,6 +200,7 @@ fn every_pattern_has_an_example(store: &str) {
     let exists = |field: &str| doc! { field: { "$exists": true } };
     let examples = [
         ("bucket and computed", "buckets", exists("summary.temp.avg")),
+        ("distribution", "buckets", exists("summary.temp.distribution.counts.6")),
         ("days that are over", "days", doc! { "form": "packed", "day.temp.max": { "$gt": 0 } }),
         ("outlier: a page with overflow", "buckets", exists("overflow.pages")),
         ("outlier: overflow pages", "overflow", doc! { "page": { "$gte": 1 } }),

@@ -132,6 +132,12 @@ fn an_invalid_kind_is_a_configuration_problem() {
         ("[[kinds]]\nname = \"a\"\nfields = { properties = { x = { pattern = \"(\" } } }\n", "pattern"),
         ("[[kinds]]\nname = \"a\"\ninterval = \"soon\"\n", "not a duration"),
         ("[[kinds]]\nname = \"a\"\naction = \"drop\"\n", "drop"),
+        (
+            "[[kinds]]\nname = \"a\"\nbuckets = { x = [2, 1] }\n",
+            "buckets.x is not a list of 1 to 64 finite, ascending numbers",
+        ),
+        ("[[kinds]]\nname = \"a\"\nbuckets = { x = [] }\n", "buckets.x is not"),
+        ("[[kinds]]\nname = \"a\"\nbuckets = { x = [nan] }\n", "buckets.x is not"),
         ("[[kinds]]\nname = \"a\"\nunit = \"K\"\n", "unit"),
         ("[[meta.copy]]\nnames = \"a\"\n", "names"),
         ("[[meta.copy]]\nname = \"\"\n", "name is empty"),

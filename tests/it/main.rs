@@ -58,6 +58,7 @@ mod deploy;
 mod drift;
 mod edge;
 mod groups;
+mod histogram;
 mod hostile;
 mod indexes;
 mod influxql;

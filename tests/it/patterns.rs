@@ -19,7 +19,8 @@ fn every_documented_pattern_runs_on_mongod() {
     };
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
     const SMALL: &str = "[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
-    let config: String = all.iter().filter(|block| block.language == "toml").map(|block| block.text.clone()).collect();
+    let tables = all.iter().filter(|block| block.language == "toml");
+    let config: String = tables.map(|block| format!("{}\n", block.text)).collect();
     let database = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&database).config(format!("{SMALL}{config}")).start();
     let address = server.address().to_string();

@@ -31,7 +31,7 @@ fn code(file: &Path) -> String {
 /// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
-    ("kinds", 500),
+    ("kinds", 520),
     ("config", 1_670),
     ("telemetry", 900),
     ("lanes", 200),
@@ -42,9 +42,9 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_420),
     ("buffer", 5_920),
     ("ingest", 4_395),
-    ("query", 7_120),
-    ("backup", 1_990),
-    ("verify", 1_040),
+    ("query", 7_220),
+    ("backup", 2_000),
+    ("verify", 1_060),
     ("edits", 400),
     ("upkeep", 2_460),
     ("http", 7_580),
@@ -59,8 +59,8 @@ const CRATES: &[(&str, usize)] = &[
     ("base", 380),
     ("demo", 760),
     ("influxql", 2_900),
-    ("model", 5_700),
-    ("store", 10_100),
+    ("model", 5_910),
+    ("store", 10_300),
     ("store-api", 490),
     ("wal", 2_260),
     ("wire", 1_440),

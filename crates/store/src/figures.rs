@@ -6,14 +6,19 @@
 //! set     := little-endian, u24 for hours and u32 for days; bit n is set if number n is in the set
 //! field   := name:varint  set  length:varint (of the rest)  counts min max first last sum rest…
 //! counts  := count:varint (of every number)  |  0 count:varint…                 one per number in the field's set
+//!          | 0 0 length:varint distribution… counts                              if fields have bounds, see `distributions`
 //! min, max, first, last, sum: cells, one per number in the field's set, see `bucket::columns`
 //! rest    := see `store::rest`; one for each sum that is a float
 //! ```
 
+use std::sync::Arc;
+
+use super::distributions;
 use super::rest::{put_rest, take_rest};
 use crate::bucket::Summary;
 use crate::bucket::columns::{Cell, ColumnsDamage, PackedBytes, put_cells, skip_numbers, take_numbers};
 use crate::bucket::exact::SumRest;
+use crate::bucket::store::Projection;
 use crate::bucket::summary::{Figures, Number};
 use crate::reading::varint::{put_bytes, put_varint};
 use crate::reading::{Day, Hour, Value};
@@ -149,6 +154,13 @@ impl HourColumns {
 }
 
 fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
+    if figures.iter().any(|one| one.distribution.is_some()) {
+        // No summary is of 0 values, so that these bytes are no counts.
+        out.extend([0, 0]);
+        let mut encoded = Vec::new();
+        figures.iter().for_each(|one| distributions::put(&mut encoded, one.distribution.as_deref()));
+        put_bytes(out, &encoded);
+    }
     let have_same_count = figures.iter().all(|one| one.count == figures[0].count);
     if have_same_count {
         put_varint(out, figures[0].count);
@@ -198,8 +210,8 @@ impl<'a> PackedFigures<'a> {
     }
 
     /// Passes the summaries of the wanted fields to `take`: the field's index, the number of the hour or day, and the
-    /// summary, field by field in stored order. `fields` is the number of known fields. With `only_sums`, only counts and
-    /// sums are decoded, and the other figures are arbitrary.
+    /// summary, field by field in stored order. `fields` is the number of known fields. The projection says which figures
+    /// are decoded.
     ///
     /// # Errors
     /// [`FiguresError`]
@@ -207,7 +219,7 @@ impl<'a> PackedFigures<'a> {
         &self,
         fields: usize,
         is_wanted: impl Fn(usize) -> bool,
-        only_sums: bool,
+        projection: &Projection,
         room: &mut Room,
         mut take: impl FnMut(usize, u8, Summary),
     ) -> Result<(), FiguresError> {
@@ -220,7 +232,7 @@ impl<'a> PackedFigures<'a> {
             let set = NumberSet::take(self.span, &mut bytes)?;
             let figures = bytes.prefixed_bytes()?;
             if is_wanted(field) {
-                take_figures(figures, set, only_sums, room, |number, summary| take(field, number, summary))?;
+                take_figures(figures, set, projection, room, |number, summary| take(field, number, summary))?;
             }
         }
         Ok(bytes.end()?)
@@ -230,13 +242,19 @@ impl<'a> PackedFigures<'a> {
 fn take_figures(
     bytes: &[u8],
     set: NumberSet,
-    only_sums: bool,
+    projection: &Projection,
     room: &mut Room,
     mut take: impl FnMut(u8, Summary),
 ) -> Result<(), FiguresError> {
     let mut bytes = PackedBytes::new(bytes);
     let len = set.len();
     let mut counts = [0; NUMBERS_MAX];
+    let mut distributions = None;
+    if bytes.unread().starts_with(&[0, 0]) && len > 0 {
+        bytes.take(2)?;
+        let encoded = bytes.prefixed_bytes()?;
+        distributions = projection.distributions.then(|| PackedBytes::new(encoded));
+    }
     match bytes.varint()? {
         0 => {
             for count in &mut counts[..len] {
@@ -247,18 +265,23 @@ fn take_figures(
     }
     let [mins, maxs, firsts, lasts, sums] = room;
     for numbers in [&mut *mins, maxs, firsts, lasts] {
-        if only_sums {
+        if projection.only_sums {
             skip_numbers(&mut bytes, &mut numbers[..len])?;
         } else {
             take_numbers(&mut bytes, &mut numbers[..len])?;
         }
     }
     take_numbers(&mut bytes, &mut sums[..len])?;
+    let mut bounds: Arc<[f64]> = Arc::default();
     for (index, number) in set.numbers().enumerate() {
         let values = [mins[index], maxs[index], firsts[index], lasts[index]];
         let sum = sums[index];
         let rest = if let Number::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };
-        take(number, Summary::from_numbers(counts[index], values, sum, &rest));
+        let mut summary = Summary::from_numbers(counts[index], values, sum, &rest);
+        if let Some(distributions) = &mut distributions {
+            summary = summary.with_distribution(distributions::take(distributions, &mut bounds)?);
+        }
+        take(number, summary);
     }
     Ok(bytes.end()?)
 }

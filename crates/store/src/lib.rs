@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod distributions;
 pub mod document;
 pub mod embedded;
 pub mod figures;

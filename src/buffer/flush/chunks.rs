@@ -219,6 +219,9 @@ fn stamped_readings(run: &BucketFlush, room: &mut UnpackedRows) -> (Readings, Me
     let mut bucket = Bucket::default();
     let options = MergeOptions { caps: &UNCAPPED, floor: SETTLED, restamps: false };
     let applied = bucket.apply(room.rows(&fields.names), &options);
+    if let Some(kind) = run.known.kind().filter(|kind| !kind.buckets.is_empty()) {
+        bucket.set_bounds(&kind.buckets);
+    }
     let readings = bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default();
     (readings, applied)
 }

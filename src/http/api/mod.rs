@@ -3,6 +3,7 @@
 pub(crate) mod documents;
 pub(crate) mod explain;
 pub(crate) mod groups;
+pub(crate) mod histogram;
 pub(crate) mod lists;
 pub mod meta;
 pub(crate) mod overview;

@@ -43,7 +43,8 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
     Ok(Answer { format, body, next: None, is_past, notices }.respond(&headers)?)
 }
 
-fn group_by(parameters: &Parameters) -> GroupBy {
+/// Parses the grouping of sensors.
+pub(super) fn group_by(parameters: &Parameters) -> GroupBy {
     match parameters.get("group_by") {
         None | Some("none") => GroupBy::Sensor,
         Some("*") => GroupBy::Tags(Vec::new()),

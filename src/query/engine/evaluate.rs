@@ -222,7 +222,7 @@ impl<'a> Evaluation<'a> {
                     let span = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
                     // `window` was taken above, so that the group can be borrowed again.
                     let filling = group.windows[number].entry(span.start).or_insert_with(|| {
-                        bytes += WINDOW_BYTES;
+                        bytes += WINDOW_BYTES + OpenWindow::count_bytes(inner);
                         OpenWindow::new(inner, picks)
                     });
                     (span, filling)
@@ -271,7 +271,7 @@ impl<'a> Evaluation<'a> {
                     (Some((_, held)), _) => held.absorb(inner, one.hour, &one.summary),
                     (None, Some((at, last))) if *at == window.start => last.absorb(inner, one.hour, &one.summary),
                     _ => {
-                        bytes += WINDOW_BYTES;
+                        bytes += WINDOW_BYTES + OpenWindow::count_bytes(inner);
                         let mut first = OpenWindow::new(inner, false);
                         first.absorb(inner, one.hour, &one.summary);
                         new.push((window.start, first));

@@ -7,6 +7,7 @@ use super::filter::{number, order};
 use super::plan::Function;
 use crate::bucket::Summary;
 use crate::bucket::summary::Fold;
+use crate::bucket::summary::distribution::Distribution;
 use crate::query::engine::memory::text_bytes;
 use crate::reading::{Hour, Value};
 
@@ -41,6 +42,8 @@ pub enum OpenWindow {
     Picked(Option<Pick>),
     /// Count, mean and sum of squared deviations (Welford's algorithm).
     Spread { count: f64, mean: f64, squares: f64 },
+    /// Counts by range, and the number of values that are in no count.
+    Counted { distribution: Distribution, unplaced: u64 },
     /// Every reading.
     Kept(Vec<Pick>),
 }
@@ -66,6 +69,9 @@ impl OpenWindow {
             }
             Function::First | Function::Last => Self::Picked(None),
             Function::Stddev => Self::Spread { count: 0.0, mean: 0.0, squares: 0.0 },
+            Function::Histogram(bounds) => {
+                Self::Counted { distribution: Distribution::new(bounds.clone()), unplaced: 0 }
+            }
             _ => Self::Kept(Vec::new()),
         }
     }
@@ -96,6 +102,7 @@ impl OpenWindow {
                 *mean += distance / *count;
                 *squares += distance * (value - *mean);
             }
+            Self::Counted { distribution, .. } => number(value).into_iter().for_each(|value| distribution.push(value)),
             Self::Kept(kept) => {
                 let pick = Pick { time: Some(time), value: value.clone(), beside: beside() };
                 let bytes = pick.bytes();
@@ -125,8 +132,17 @@ impl OpenWindow {
                     *picked = Some(Pick { time, value: if is_first { first } else { last }, beside: Vec::new() });
                 }
             }
+            Self::Counted { distribution, unplaced } => {
+                let is_counted = summary.distribution().is_some_and(|counts| distribution.unite(counts));
+                *unplaced += if is_counted { summary.unplaced() } else { summary.count() };
+            }
             _ => {}
         }
+    }
+
+    /// The memory of its counts.
+    pub fn count_bytes(function: &Function) -> usize {
+        if let Function::Histogram(bounds) = function { 4 * size_of_val(&**bounds) + 64 } else { 0 }
     }
 
     /// The memory of its text values.
@@ -134,7 +150,7 @@ impl OpenWindow {
         match self {
             Self::Picked(pick) => pick.iter().map(Pick::texts).sum(),
             Self::Kept(kept) => kept.iter().map(Pick::texts).sum(),
-            Self::Summed(_) | Self::Spread { .. } => 0,
+            Self::Summed(_) | Self::Spread { .. } | Self::Counted { .. } => 0,
         }
     }
 
@@ -164,6 +180,12 @@ impl OpenWindow {
                 // The deviation of a single reading is NaN, which is shown as null.
                 let deviation = (*count > 0.0).then(|| Value::Float((*squares / (*count - 1.0)).sqrt()));
                 made(deviation).into_iter().for_each(give);
+            }
+            Self::Counted { distribution, unplaced } => {
+                let count = |count: u64| Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+                let value = count(distribution.total().saturating_add(*unplaced));
+                let parts = distribution.counts().iter().chain([&*unplaced]).map(|part| Some(count(*part)));
+                made(Some(value)).map(|pick| Pick { beside: parts.collect(), ..pick }).into_iter().for_each(give);
             }
             Self::Kept(kept) => of_all(function, std::mem::take(kept), descending).into_iter().for_each(give),
         }

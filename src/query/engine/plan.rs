@@ -1,5 +1,7 @@
 //! The plan of a query: columns are trees over calls and over parts of one reading; calls are over fields.
 
+use std::sync::Arc;
+
 use super::aggregates::Aggregate;
 use crate::bucket::meta::META_PREFIX;
 use crate::influxql::{Expr, Operator, ReferenceKind};
@@ -97,6 +99,8 @@ pub enum Function {
     /// One from the table of aggregates.
     Aggregate(&'static Aggregate),
     Percentile(f64),
+    /// Counts by these bounds, then the number of values without counts, as parts of a row.
+    Histogram(Arc<[f64]>),
     Distinct,
     /// The unit in nanoseconds.
     Integral(i64),
@@ -139,7 +143,7 @@ impl Function {
     /// Whether summaries answer it exactly, as long as the reading's own time is not wanted; see [`Function::is_end`].
     #[must_use]
     pub fn is_summarized(&self) -> bool {
-        self.is_total() || self.is_end()
+        self.is_total() || self.is_end() || matches!(self, Self::Histogram(_))
     }
 
     /// Whether it follows from the summaries of any parts of the readings, in any order.
@@ -211,6 +215,15 @@ impl Plan {
         self.calls.iter().all(|call| matches!(call.function, Function::Count | Function::Sum | Function::Mean))
     }
 
+    /// The bounds of a histogram.
+    #[must_use]
+    pub fn bounds(&self) -> Option<Arc<[f64]>> {
+        self.calls.iter().find_map(|call| match &call.function {
+            Function::Histogram(bounds) => Some(bounds.clone()),
+            _ => None,
+        })
+    }
+
     /// Whether a call needs the window before the range.
     #[must_use]
     pub fn looks_back(&self) -> bool {
@@ -249,7 +262,8 @@ impl Node {
 
     fn count(&self, parts: &mut [usize], calls: &mut [usize]) {
         match self {
-            Self::Part(part) => parts[*part] += 1,
+            // A histogram has more parts than the plan.
+            Self::Part(part) => parts.get_mut(*part).into_iter().for_each(|count| *count += 1),
             Self::Call(call) => calls[*call] += 1,
             Self::Binary(_, a, b) => [a, b].into_iter().for_each(|node| node.count(parts, calls)),
             Self::Nothing | Self::Constant(_) => {}

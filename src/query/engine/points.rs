@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
+use super::summaries::HourSummary;
 use super::{Engine, UnflushedSensor};
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScanResult, ScannedPage};
+use crate::bucket::summary::distribution::Distribution;
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::time::MILLI_NS;
@@ -25,13 +27,22 @@ pub struct PointsQuery<'a> {
     pub ends: bool,
     /// Whether counts and sums are all that matters of summaries.
     pub only_sums: bool,
+    /// The bounds by which summaries must count values, if distributions are wanted.
+    pub bounds: Option<Arc<[f64]>>,
     pub budget: &'a Budget,
 }
 
 impl PointsQuery<'_> {
     /// What a scan of the summaries returns.
     pub fn summaries(&self, only_sums: bool) -> Projection {
-        Projection { fields: Some(self.fields.clone()), only_sums, ..Projection::SUMMARIES }
+        let distributions = self.bounds.is_some();
+        Projection { fields: Some(self.fields.clone()), only_sums, distributions, ..Projection::SUMMARIES }
+    }
+
+    /// The approximate memory of a summary, in bytes.
+    pub fn summary_bytes(&self) -> usize {
+        let counts = self.bounds.as_ref().map_or(0, |bounds| size_of::<Distribution>() + size_of_val(&**bounds));
+        2 * (size_of::<HourSummary>() + counts)
     }
 }
 

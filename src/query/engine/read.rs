@@ -63,6 +63,7 @@ impl Engine {
             fields: &fields,
             ends: plan.has_ends(),
             only_sums: plan.needs_only_sums(),
+            bounds: plan.bounds(),
             budget,
         };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.

@@ -13,7 +13,7 @@ use crate::bucket::Summary;
 use crate::bucket::store::{Extent, Order, PageSummaries, ScanResult, ScannedPage};
 use crate::faults;
 use crate::query::QueryError;
-use crate::reading::{Hour, Value};
+use crate::reading::Hour;
 
 #[derive(Debug, Clone)]
 pub struct HourSummary {
@@ -26,9 +26,8 @@ pub struct HourSummary {
 
 /// Most summaries read at a time.
 pub(super) const SUMMARIES: usize = 24_000;
-/// Most stored bytes of pages without readings per batch, and the memory of one summary.
+/// Most stored bytes of pages without readings per batch.
 const BATCH_BYTES: usize = 16 << 20;
-pub(super) const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
 /// The longest range that is cached: 31 days. In a range without a start most hours are empty, and one year of one
 /// sensor would displace a day of many.
 const REMEMBERED_HOURS: usize = 31 * 24;
@@ -44,12 +43,12 @@ impl Engine {
         wanted: &PointsQuery<'_>,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
+        let most = (self.options.request_bytes / 8 / wanted.summary_bytes()).min(SUMMARIES);
         let hours = most / wanted.fields.len().max(1);
         let (count, cache) = (hours / span(&hours_of(&wanted.range)), self.cache_for(wanted));
         for (batch, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
             let wanted = PointsQuery { sensors, ..wanted.clone() };
-            let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
+            let _held = wanted.budget.hold(expected(&wanted).min(most) * wanted.summary_bytes())?;
             let found = if count > 0 { self.summaries_of_batch(&wanted, cache).await? } else { None };
             match found {
                 Some(found) => {
@@ -152,8 +151,12 @@ impl Engine {
     /// The cache, unless the range is too long to be cached, or the answer takes more than it holds: then every hour would
     /// displace another one of the same answer.
     fn cache_for(&self, wanted: &PointsQuery<'_>) -> Option<&SummaryCache> {
+        if wanted.bounds.is_some() {
+            // The cache has no distributions.
+            return None;
+        }
         let is_short = span(&hours_of(&wanted.range)) <= REMEMBERED_HOURS;
-        let bytes = expected(wanted).saturating_mul(SUMMARY_BYTES);
+        let bytes = expected(wanted).saturating_mul(wanted.summary_bytes());
         self.cache.as_ref().filter(|cache| is_short && bytes <= cache.bytes_max())
     }
 
@@ -191,24 +194,26 @@ impl Engine {
         Ok(true)
     }
 
-    /// Folds the hours that have unflushed readings; sensors with the same such hour are read together.
+    /// Folds the hours that have unflushed readings; sensors with the same such hour are read together. For distributions
+    /// there may be many hours in a row, which are read at once.
     async fn fold_open(
         &self,
         wanted: &PointsQuery<'_>,
         open: &[Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<(), QueryError> {
-        let mut places: BTreeMap<Hour, Vec<usize>> = BTreeMap::new();
+        let mut places: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         for (place, hours) in open.iter().enumerate() {
-            hours.iter().for_each(|hour| places.entry(*hour).or_default().push(place));
+            for run in hours.chunk_by(|hour, next| wanted.bounds.is_some() && hour.next() == *next) {
+                places.entry((run[0], run[run.len() - 1])).or_default().push(place);
+            }
         }
-        for (hour, places) in places {
+        for ((first, last), places) in places {
             let sensors: Vec<_> = places.iter().map(|place| wanted.sensors[*place].clone()).collect();
-            let within = PointsQuery { sensors: &sensors, range: hour.start_ns()..hour.end_ns(), ..wanted.clone() };
+            let within = PointsQuery { sensors: &sensors, range: first.start_ns()..last.end_ns(), ..wanted.clone() };
             let mut scan = self.points(&within)?;
             while let Some((place, points)) = scan.next().await? {
-                let folded = fold(&points).into_iter();
-                found[places[place]].extend(folded.map(|(field, summary)| HourSummary { hour, field, summary }));
+                fold(&points, wanted.bounds.as_ref(), &mut found[places[place]]);
             }
         }
         Ok(())
@@ -232,11 +237,16 @@ fn take_known(
     let (number, mut unclear) = (|name: &Arc<str>| wanted.fields.iter().position(|field| field == name), Vec::new());
     for of_hour in pages.chunk_by_mut(|a, b| a.hour == b.hour) {
         let Some((page, others)) = of_hour.split_first_mut() else { continue };
+        // Counts by other bounds are replaced by those of the readings, where there are any.
+        let must_count = wanted.bounds.as_ref().is_some_and(|bounds| {
+            let summaries = std::iter::once(&*page).chain(&*others).flat_map(|page| &page.summary);
+            !page.is_expired && summaries.into_iter().any(|(_, summary)| !summary.is_counted_by(bounds))
+        });
         others.iter_mut().for_each(|other| unite(&mut page.summary, &mut other.summary));
         let has_ends = others.is_empty();
         pass(page, has_ends);
         let hour = page.hour;
-        if wanted.ends && !has_ends {
+        if must_count || wanted.ends && !has_ends {
             unclear.push(hour);
         } else if open.binary_search(&hour).is_err() {
             for (name, summary) in page.summary.drain(..) {
@@ -257,9 +267,18 @@ fn span(hours: &Range<Hour>) -> usize {
     usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1)
 }
 
-fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
-    let fold = |(field, cells): (usize, &Vec<Option<Value>>)| Some((field, Summary::fold(cells.iter().flatten())?));
-    points.columns.iter().enumerate().filter_map(fold).collect()
+/// Adds the summaries of the hours of these readings.
+fn fold(points: &PointCursor, bounds: Option<&Arc<[f64]>>, found: &mut Vec<HourSummary>) {
+    let mut start = 0;
+    for times in points.times.chunk_by(|a, b| Hour::from_ns(*a) == Hour::from_ns(*b)) {
+        let rows = start..start + times.len();
+        for (field, column) in points.columns.iter().enumerate() {
+            let cells = column.get(rows.start..rows.end.min(column.len())).unwrap_or_default();
+            let summary = Summary::fold_within(cells.iter().flatten(), bounds);
+            found.extend(summary.map(|summary| HourSummary { hour: Hour::from_ns(times[0]), field, summary }));
+        }
+        start = rows.end;
+    }
 }
 
 /// Adds the summaries of another page of an hour, which loses them.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::points::PointsQuery;
-use super::summaries::{HourSummary, SUMMARIES, SUMMARY_BYTES};
-use crate::bucket::MonthTotals;
+use super::summaries::{HourSummary, SUMMARIES};
+use crate::bucket::{MonthTotals, Summary};
 use crate::query::QueryError;
 use crate::reading::{Day, Hour, Month};
 
@@ -35,11 +35,11 @@ impl Engine {
             return self.each_summary(wanted, take).await;
         }
         let of_sensor = usize::try_from(days.end.0 - days.start.0).unwrap_or(usize::MAX) * wanted.fields.len().max(1);
-        let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
+        let most = (self.options.request_bytes / 8 / wanted.summary_bytes()).min(SUMMARIES);
         let count = (most / of_sensor).max(1);
         for (batch, sensors) in wanted.sensors.chunks(count).enumerate() {
             let of_batch = PointsQuery { sensors, ..wanted.clone() };
-            let _held = wanted.budget.hold(sensors.len() * of_sensor * SUMMARY_BYTES)?;
+            let _held = wanted.budget.hold(sensors.len() * of_sensor * wanted.summary_bytes())?;
             let left =
                 self.totals_of_batch(&of_batch, &days, |place, found| take(batch * count + place, found)).await?;
             for (ranges, places) in left {
@@ -78,8 +78,13 @@ impl Engine {
             let mut months = by_sensor.remove(*key).unwrap_or_default();
             for (month, totals) in &mut months {
                 let Range { start, end } = month.days();
-                totals
-                    .narrow(&(start.max(days.start)..end.min(days.end)), open.keys().map(|hour| Day::from_hour(*hour)));
+                let mut by_hour: Vec<Day> = open.keys().map(|hour| Day::from_hour(*hour)).collect();
+                if let Some(bounds) = &wanted.bounds {
+                    let is_counted = |(_, summary): &(Arc<str>, Summary)| summary.is_counted_by(bounds);
+                    let others = totals.days.iter().filter(|(_, summaries)| !summaries.iter().all(is_counted));
+                    by_hour.extend(others.map(|(day, _)| *day));
+                }
+                totals.narrow(&(start.max(days.start)..end.min(days.end)), by_hour);
             }
             let answered = months.values().map(|totals| totals.days.len() as u64).sum();
             self.metrics.query_daily_totals.increment(answered);

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::influxql::Fill;
 use crate::query::engine::Engine;
@@ -82,6 +83,13 @@ impl NativeAggregate {
         }
         let percent: u8 = name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?;
         Some(Self { name: format!("p{percent}").into(), function: Function::Percentile(f64::from(percent)) })
+    }
+
+    /// A histogram with these bounds. Its columns are the counts by range, and the number of values without counts. No
+    /// other function can be beside it.
+    #[must_use]
+    pub fn histogram(bounds: Arc<[f64]>) -> Self {
+        Self { name: "histogram".into(), function: Function::Histogram(bounds) }
     }
 
     /// Returns the default functions of the summary endpoint.
@@ -303,7 +311,10 @@ async fn make_plan(
         GroupBy::Tags(tags) => tags.clone(),
         GroupBy::Sensor => tags.into_iter().map(str::to_owned).collect(),
     };
-    let columns = (0..calls.len()).map(Node::Call).collect();
+    let columns = match &*calls {
+        [Call { function: Function::Histogram(bounds), .. }] => (0..bounds.len() + 2).map(Node::Part).collect(),
+        _ => (0..calls.len()).map(Node::Call).collect(),
+    };
     let selected = fields.len();
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };

@@ -3,6 +3,7 @@
 
 pub mod aggregate;
 pub mod groups;
+pub mod histogram;
 pub mod many;
 pub mod notices;
 pub mod readings;

@@ -69,6 +69,7 @@ impl Query {
                 fields: &fields,
                 ends: false,
                 only_sums: false,
+                bounds: None,
                 budget,
             };
             let mut held = budget.hold(0)?;

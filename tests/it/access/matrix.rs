@@ -49,6 +49,7 @@ const ROUTES: &[RouteCase] = &[
     ("GET", "/api/v1/readings", "db=a&measurement=m", "", Right::Read),
     ("GET", "/api/v1/readings", "db=a&sensor=m,site=lab", "", Right::Read),
     ("GET", "/api/v1/summary", "db=a&measurement=m", "", Right::Read),
+    ("GET", "/api/v1/histogram", "db=a&measurement=m&field=v&bounds=1", "", Right::Read),
     ("GET", "/api/v1/sensors", "db=a", "", Right::Read),
     ("GET", "/api/v1/sensors/{key}/meta", "db=a", "", Right::Read),
     ("PUT", "/api/v1/sensors/{key}/meta", "db=a", "{}", Right::Write),

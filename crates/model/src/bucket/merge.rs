@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::page::{Overflow, Page, StoredPage};
 use super::readings::{MergeOutcome, PackedReadings, Reading, Readings};
+use super::summary::distribution::FieldBounds;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
 
@@ -294,6 +295,11 @@ impl Bucket {
         self.split_oversized(options.caps);
         self.note_overflow();
         applied
+    }
+
+    /// Sets the bounds of the distributions of all loaded pages. The store gets them with the next write of each page.
+    pub fn set_bounds(&mut self, bounds: &FieldBounds) {
+        self.pages.iter_mut().filter(|page| page.left_out.is_none()).for_each(|page| page.readings.set_bounds(bounds));
     }
 
     /// Merges one row; `None` if the row must be set aside.

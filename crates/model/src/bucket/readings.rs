@@ -1,6 +1,7 @@
 //! A set of readings in columns: sorted times, and a column of values for each field. It is the content of a page in
 //! memory.
 
+mod bounds;
 mod merge;
 mod packed;
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use super::columns::{Cell, ColumnsDamage};
 use super::stamps::Stamps;
 use super::summary::Summary;
+use super::summary::distribution::FieldBounds;
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
@@ -35,6 +37,8 @@ pub struct Readings {
     /// The stamps of the WAL records that wrote the cells.
     stamps: Stamps,
     columns: Vec<FieldColumn>,
+    /// The bounds of the summaries' distributions.
+    bounds: FieldBounds,
     /// The index of the first reading of the tail. The readings before it and the tail are each in time order.
     settled: usize,
     /// Stored size of all readings in bytes, by [`reading_bytes`].
@@ -333,6 +337,7 @@ impl Readings {
     #[must_use]
     pub fn parts<K: PartialEq>(self, part: impl Fn(i64) -> K) -> Vec<(K, Self)> {
         let stamps = self.stamps;
+        let bounds = self.bounds;
         let mut columns: Vec<(Arc<str>, std::vec::IntoIter<Cell>)> =
             self.columns.into_iter().map(|column| (column.name, column.cells.into_iter())).collect();
         let mut parts = Vec::new();
@@ -342,6 +347,7 @@ impl Readings {
             // A part of a valid set is valid.
             let mut set = Self::from_columns(times.to_vec(), cells).unwrap_or_default();
             set.stamps = stamps.slice(from..from + times.len());
+            set.set_bounds(&bounds);
             from += times.len();
             parts.push((part(times[0]), set));
         }
@@ -363,7 +369,9 @@ impl Readings {
                 Some(summary) if !is_rewritten && !is_late => {
                     column.cells[from..].iter().flatten().for_each(|value| summary.push(value));
                 }
-                summary => *summary = Summary::fold(column.cells.iter().flatten()),
+                summary => {
+                    *summary = Summary::fold_within(column.cells.iter().flatten(), self.bounds.get(&column.name))
+                }
             }
         }
     }
@@ -371,7 +379,7 @@ impl Readings {
     /// Moves the readings from `index` on into a new set.
     #[must_use]
     pub fn split_off(&mut self, index: usize) -> Self {
-        let mut later = Self { stamps: Stamps::all_settled(0, self.stamps.floor()), ..Self::default() };
+        let mut later = self.empty_copy();
         for i in index..self.times.len() {
             later.push_row(self, i);
         }
@@ -402,7 +410,7 @@ impl Readings {
             return 0;
         }
         let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < limit } else { stamp < limit };
-        let mut rest = Self { stamps: Stamps::all_settled(0, self.stamps.floor()), ..Self::default() };
+        let mut rest = self.empty_copy();
         let mut cut_readings = 0;
         for i in 0..self.times.len() {
             let is_time_selected = is_selected(self.times[i]);

@@ -81,11 +81,14 @@ pub struct Projection {
     /// True if the caller uses only counts and sums of summaries. The other figures are then unspecified, so that a
     /// store can skip them without decoding.
     pub only_sums: bool,
+    /// True if the summaries of fields with bounds have their distributions.
+    pub distributions: bool,
 }
 
 impl Projection {
     /// All readings and all summaries.
-    pub const ALL: Self = Self { readings: true, fields: None, times: i64::MIN..i64::MAX, only_sums: false };
+    pub const ALL: Self =
+        Self { readings: true, fields: None, times: i64::MIN..i64::MAX, only_sums: false, distributions: true };
     /// The summaries of all fields.
     pub const SUMMARIES: Self = Self { readings: false, ..Self::ALL };
 

@@ -1,8 +1,12 @@
 //! The summary of one numeric field: a fold over its values. The sum is exact, so neither the order of the values nor
 //! their division into pages changes a single bit of it.
 
+pub mod distribution;
 pub mod lifetime;
 
+use std::sync::Arc;
+
+use self::distribution::Distribution;
 use super::exact::{ExactSum, SumRest};
 use crate::reading::Value;
 
@@ -34,14 +38,30 @@ pub struct Fold<T, S = T> {
     pub first: T,
     /// The latest value.
     pub last: T,
+    /// The counts by range, for a field with bounds. A union of different bounds, or of values some of which have none,
+    /// counts fewer values than `count`.
+    pub distribution: Option<Box<Distribution>>,
+}
+
+/// Adds the counts of a later summary to those of an earlier one. Of different bounds, the earlier ones stay.
+fn unite_distributions(held: &mut Option<Box<Distribution>>, later: &Option<Box<Distribution>>) {
+    if let Some(later) = later {
+        match held {
+            Some(held) => _ = held.unite(later),
+            None => *held = Some(later.clone()),
+        }
+    }
 }
 
 impl Fold<i128> {
     fn new(value: i128) -> Self {
-        Self { count: 1, min: value, max: value, sum: value, first: value, last: value }
+        Self { count: 1, min: value, max: value, sum: value, first: value, last: value, distribution: None }
     }
 
     fn push(&mut self, value: i128) {
+        if let Some(distribution) = &mut self.distribution {
+            distribution.push(as_float(value));
+        }
         self.count += 1;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
@@ -56,13 +76,14 @@ impl Fold<i128> {
         // Readings cannot overflow an i128, but a damaged document can.
         self.sum = self.sum.saturating_add(later.sum);
         self.last = later.last;
+        unite_distributions(&mut self.distribution, &later.distribution);
     }
 
     fn floats(&self) -> Fold<f64, ExactSum> {
         let mut sum = ExactSum::default();
         sum.add_integer(self.sum);
         let [min, max, first, last] = [self.min, self.max, self.first, self.last].map(as_float);
-        Fold { count: self.count, min, max, sum, first, last }
+        Fold { count: self.count, min, max, sum, first, last, distribution: self.distribution.clone() }
     }
 }
 
@@ -70,7 +91,7 @@ impl Fold<f64, ExactSum> {
     fn new(value: f64) -> Self {
         let mut sum = ExactSum::default();
         sum.add(value);
-        Self { count: 1, min: value, max: value, sum, first: value, last: value }
+        Self { count: 1, min: value, max: value, sum, first: value, last: value, distribution: None }
     }
 
     #[inline]
@@ -87,6 +108,9 @@ impl Fold<f64, ExactSum> {
     /// Folds a value into all figures except the sum.
     #[inline]
     fn push_without_sum(&mut self, value: f64) {
+        if let Some(distribution) = &mut self.distribution {
+            distribution.push(value);
+        }
         self.count += 1;
         self.min = least(self.min, value);
         self.max = greatest(self.max, value);
@@ -99,6 +123,7 @@ impl Fold<f64, ExactSum> {
         self.max = greatest(self.max, later.max);
         self.sum.add_sum(&later.sum);
         self.last = later.last;
+        unite_distributions(&mut self.distribution, &later.distribution);
     }
 }
 
@@ -133,6 +158,8 @@ pub struct Figures {
     pub first: Value,
     /// The latest value.
     pub last: Value,
+    /// The counts by range, for a field with bounds.
+    pub distribution: Option<Box<Distribution>>,
 }
 
 impl Figures {
@@ -140,7 +167,7 @@ impl Figures {
     #[must_use]
     pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: SumRest) -> Self {
         let avg = Value::Float(mean(Number::from_value(&sum).float(), count));
-        Self { count, min, max, sum, rest, avg, first, last }
+        Self { count, min, max, sum, rest, avg, first, last, distribution: None }
     }
 }
 
@@ -232,6 +259,53 @@ impl Summary {
         summary
     }
 
+    /// As [`Self::fold`], with a distribution if there are bounds.
+    pub fn fold_within<'a>(values: impl Iterator<Item = &'a Value>, bounds: Option<&Arc<[f64]>>) -> Option<Self> {
+        let Some(bounds) = bounds else { return Self::fold(values) };
+        let mut values = values.skip_while(|value| matches!(value, Value::Boolean(_) | Value::String(_)));
+        let first = values.next()?;
+        let mut distribution = Distribution::new(bounds.clone());
+        distribution.push(Number::from_value(first).float());
+        let mut summary = Self::from_value(first)?.with_distribution(Some(distribution));
+        values.for_each(|value| summary.push(value));
+        Some(summary)
+    }
+
+    /// Replaces the counts by range.
+    #[must_use]
+    pub fn with_distribution(mut self, distribution: Option<Distribution>) -> Self {
+        self.set_distribution(distribution.map(Box::new));
+        self
+    }
+
+    fn set_distribution(&mut self, distribution: Option<Box<Distribution>>) {
+        match self {
+            Self::Integers(fold) => fold.distribution = distribution,
+            Self::Floats(fold) => fold.distribution = distribution,
+        }
+    }
+
+    /// Returns true if the distribution has these bounds and counts every value.
+    #[must_use]
+    pub fn is_counted_by(&self, bounds: &[f64]) -> bool {
+        self.distribution().is_some_and(|held| **held.bounds() == *bounds) && self.unplaced() == 0
+    }
+
+    /// The counts by range, for a field with bounds.
+    #[must_use]
+    pub fn distribution(&self) -> Option<&Distribution> {
+        match self {
+            Self::Integers(fold) => fold.distribution.as_deref(),
+            Self::Floats(fold) => fold.distribution.as_deref(),
+        }
+    }
+
+    /// The number of values that the distribution does not count: all of them without one.
+    #[must_use]
+    pub fn unplaced(&self) -> u64 {
+        self.count().saturating_sub(self.distribution().map_or(0, Distribution::total))
+    }
+
     fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::new(*v))),
@@ -242,8 +316,11 @@ impl Summary {
     /// Restores a summary from its figures.
     #[must_use]
     pub fn from_figures(figures: &Figures) -> Self {
-        let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
-        Self::from_numbers(*count, [min, max, first, last].map(Number::from_value), Number::from_value(sum), rest)
+        let Figures { count, min, max, sum, rest, first, last, avg: _, distribution } = figures;
+        let values = [min, max, first, last].map(Number::from_value);
+        let mut summary = Self::from_numbers(*count, values, Number::from_value(sum), rest);
+        summary.set_distribution(distribution.clone());
+        summary
     }
 
     /// As [`Self::from_figures`]; `values` are the minimum, maximum, first and last value.
@@ -256,16 +333,24 @@ impl Summary {
             Number::Float(sum),
         ) = (values, sum)
         {
-            return Self::Floats(Fold { count, min, max, sum: ExactSum::from_rounded(sum, rest), first, last });
+            return Self::Floats(Fold {
+                count,
+                min,
+                max,
+                sum: ExactSum::from_rounded(sum, rest),
+                first,
+                last,
+                distribution: None,
+            });
         }
         let has_float = values.iter().any(|number| matches!(number, Number::Float(_)));
         if !has_float && let [Some(min), Some(max), Some(first), Some(last)] = values.map(Number::integer) {
             let sum = sum.integer().unwrap_or_else(|| whole_sum(sum.float(), rest));
-            return Self::Integers(Fold { count, min, max, sum, first, last });
+            return Self::Integers(Fold { count, min, max, sum, first, last, distribution: None });
         }
         let [min, max, first, last] = values.map(Number::float);
         let sum = ExactSum::from_rounded(sum.float(), rest);
-        Self::Floats(Fold { count, min, max, sum, first, last })
+        Self::Floats(Fold { count, min, max, sum, first, last, distribution: None })
     }
 
     /// Folds one later value in.
@@ -305,6 +390,12 @@ impl Summary {
     /// The figures to store in a document.
     #[must_use]
     pub fn figures(&self) -> Figures {
+        let mut figures = self.plain_figures();
+        figures.distribution = self.distribution().map(|distribution| Box::new(distribution.clone()));
+        figures
+    }
+
+    fn plain_figures(&self) -> Figures {
         match self {
             Self::Integers(f) => {
                 let values = [f.min, f.max, f.first, f.last].map(whole_value);
@@ -365,10 +456,8 @@ impl Summary {
     /// Bytes of memory beyond `size_of::<Self>()`.
     #[must_use]
     pub fn memory(&self) -> usize {
-        match self {
-            Self::Integers(_) => 0,
-            Self::Floats(fold) => fold.sum.memory(),
-        }
+        let sum = if let Self::Floats(fold) = self { fold.sum.memory() } else { 0 };
+        sum + self.distribution().map_or(0, Distribution::memory)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::bucket::columns::Cell;
 use crate::bucket::day::{by_hour, is_plain};
 use crate::bucket::expired::ExpiredDay;
 use crate::bucket::summary::Figures;
+use crate::bucket::summary::distribution::Distribution;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, SealForm, Summary};
 use crate::names::key;
 use crate::reading::time::MILLI_NS;
@@ -323,5 +324,17 @@ fn field_figures(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
         Some((sum, remainder)) => rest(w, key, sum, remainder),
         None => w.null(key),
     });
+    let distributions = || found.iter().map(|one| one.as_ref().and_then(|one| one.distribution.as_deref()));
+    // All hours are summaries of one set of readings, so that they have the same bounds.
+    if let Some(bounds) = distributions().flatten().next().map(Distribution::bounds) {
+        w.begin("distribution");
+        w.array("bounds", bounds.iter().copied(), BsonWriter::float);
+        let of_bounds = distributions().map(|one| one.filter(|one| one.bounds() == bounds));
+        w.array("counts", of_bounds, |w, key, one| match one {
+            Some(one) => w.array(key, one.counts().iter().copied(), BsonWriter::count),
+            None => w.null(key),
+        });
+        w.end();
+    }
     w.end();
 }

@@ -8,6 +8,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::columns::decode_columns;
 use super::day::{DayForm, FORM, OLD_FORM, day_document};
 use super::decode::{self, Detail, date, decode_rest, decode_versions, field_value, get, whole};
+use super::distribution::{field_bounds, hourly_distributions};
 use super::elements::items;
 use super::encode::DAY_VERSION;
 use crate::bucket::day::hours_in_range;
@@ -139,11 +140,14 @@ fn readings(document: &RawDocument, form: DayForm) -> Result<Readings, Detail> {
         DayForm::Plain => {
             let mut readings = decode::readings(decode::array(document, "readings")?)?;
             readings.raise_floor(floor);
+            readings.set_bounds(&field_bounds(document, "day"));
             Ok(readings)
         }
         DayForm::Columns => {
             let columns = get(document, field("columns"))?.as_document().ok_or("the columns are not a document")?;
-            decode_columns(columns, floor)
+            let mut readings = decode_columns(columns, floor)?;
+            readings.set_bounds(&field_bounds(document, "day"));
+            Ok(readings)
         }
         DayForm::Packed => unpack(binary(field("sealed"))?),
         DayForm::Wide => unpack(binary("readings")?),
@@ -214,14 +218,20 @@ fn summarized_hours(
         let (name, figures) = element.map_err(|e| e.to_string())?;
         if let Some(name) = projection.shared_name(&from_key(name.as_str())) {
             let figures = figures.as_document().ok_or_else(|| format!("hours.fields.{name} is not a document"))?;
-            add_field_summaries(&name, figures, &mut pages)?;
+            add_field_summaries(&name, figures, &mut pages, projection.distributions)?;
         }
     }
     Ok(pages)
 }
 
 /// Adds the hourly summaries of one field to the pages.
-fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Detail> {
+fn add_field_summaries(
+    name: &Arc<str>,
+    figures: &RawDocument,
+    pages: &mut [ScannedPage],
+    with_distributions: bool,
+) -> Result<(), Detail> {
+    let mut distributions = if with_distributions { hourly_distributions(figures)? } else { Vec::new() };
     let [values @ .., counts, rests] = arrays(figures)?;
     let counts = items(counts, "count", |value| value.as_i32())?;
     let rests = items(rests, "rest", Some)?;
@@ -242,6 +252,7 @@ fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [Scan
         let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
         let rest = decode_rest(Some(rests[index]), sum)?;
         let summary = Summary::from_numbers(count, [min, max, first, last], sum, &rest);
+        let summary = summary.with_distribution(distributions.get_mut(index).and_then(Option::take));
         page.summary.push((name.clone(), summary));
     }
     Ok(())
@@ -305,6 +316,12 @@ pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     ]
     .map(Cow::Borrowed)
     .into();
+    // A plain part counts by the bounds of its daily summary.
+    match &projection.fields {
+        _ if !projection.distributions => {}
+        None => wanted.push("day".into()),
+        Some(fields) => wanted.extend(fields.iter().map(|field| format!("day.{}.distribution", key(field)).into())),
+    }
     match &projection.fields {
         None => wanted.push("hours.fields".into()),
         // Keep an empty `hours.fields`, which would be missing without a projected path below it.

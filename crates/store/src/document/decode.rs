@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
+use super::distribution::{distribution, field_bounds};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::DECIMAL_HIGH;
@@ -78,7 +79,7 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
 pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage> {
     decode_current(document, |document| {
         let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
-        let mut summary = summaries(stored)?;
+        let mut summary = summaries(stored, projection.distributions)?;
         summary.retain(|(name, _)| projection.has(name));
         Ok(ScannedPage {
             hour: Hour::from_ms(date(document, "start")?),
@@ -262,6 +263,7 @@ fn stamped_readings(document: &RawDocument) -> Result<Readings, Detail> {
     let mut set = readings(array(document, "readings")?)?;
     let order = order(document)?;
     set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
+    set.set_bounds(&field_bounds(document, "summary"));
     Ok(set)
 }
 
@@ -354,7 +356,7 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
 }
 
 /// Decodes the summaries of a page.
-fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
+fn summaries(document: &RawDocument, with_distributions: bool) -> Result<Summaries, Detail> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
@@ -366,7 +368,9 @@ fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
         let sum = part("sum")?;
         let values = [part("min")?, part("max")?, part("first")?, part("last")?];
         let rest = decode_rest(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
+        let distribution = if with_distributions { distribution(summary)? } else { None };
         let summary = Summary::from_numbers(whole(summary, "count")?, values, sum, &rest);
+        let summary = summary.with_distribution(distribution);
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
     Ok(summaries)
@@ -417,6 +421,6 @@ fn lifetime(document: &RawDocument) -> Option<Lifetime> {
     Some(Lifetime {
         as_of: date(lifetime, "asOf").ok()?.saturating_mul(MILLI_NS),
         hours: hour("from")?..hour("to")?,
-        fields: summaries(lifetime.get_document("fields").ok()?).ok()?,
+        fields: summaries(lifetime.get_document("fields").ok()?, true).ok()?,
     })
 }

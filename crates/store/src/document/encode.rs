@@ -200,6 +200,12 @@ pub(super) fn write_figures(w: &mut BsonWriter, name: &str, figures: &Figures) {
             self::rest(w, "rest", *sum, &figures.rest);
         }
     }
+    if let Some(distribution) = &figures.distribution {
+        w.begin("distribution");
+        w.array("bounds", distribution.bounds().iter().copied(), BsonWriter::float);
+        w.array("counts", distribution.counts().iter().copied(), BsonWriter::count);
+        w.end();
+    }
     w.end();
 }
 

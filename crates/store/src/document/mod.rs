@@ -37,6 +37,7 @@ mod copies;
 mod day;
 mod day_read;
 mod decode;
+mod distribution;
 mod elements;
 mod encode;
 mod groups;

@@ -9,6 +9,7 @@ use super::decode::{
     Detail, array, boolean, date, decode_current, decode_rest, decode_sensor, field_value, identity, order,
     reading_list, text, whole,
 };
+use super::distribution::distribution;
 use super::page_id;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
@@ -84,5 +85,6 @@ fn decode_figures(document: &RawDocument) -> Option<Figures> {
         avg: part("avg")?,
         first: part("first")?,
         last: part("last")?,
+        distribution: distribution(document).ok()?.map(Box::new),
     })
 }

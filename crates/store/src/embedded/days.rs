@@ -286,7 +286,7 @@ impl<'a> DayHead<'a> {
         hours.each(
             self.names.len(),
             |_| true,
-            false,
+            &Projection::SUMMARIES,
             &mut Room::default(),
             |field, number, summary| {
                 let hour = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));

@@ -3,15 +3,17 @@
 //!
 //! ```text
 //! value  := document 0  |  packed version:u8 (1)        (0 is the last byte of every BSON document)
-//! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint
+//! packed := rev:varint marks:u8 (1 closed | 2 has overflow | 4 has distributions)  count:varint
 //!           first:zigzag last:zigzag (ms since the start of the hour)
 //!           sensor names summaries order readings
 //! order  := floor:varint first:varint last:varint (both relative to the floor)  length:varint stamps
 //! sensor    := tags:varint length:varint…            lengths of the measurement, tag names and values in the key
-//! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest)…
+//! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest
+//!                                                               distribution)…
 //! text      := length:varint bytes
 //! readings, cells: see `bucket::columns`; stamps: see `bucket::stamps`
 //! the cells of a summary are min, max, first, last and sum
+//! distribution: see `store::distributions`, only if the page is marked
 //! rest      := the rounding error of a float sum, see `store::rest`; empty for other sums
 //! ```
 //!
@@ -29,7 +31,9 @@ use crate::bucket::raw::RawPage;
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
+use crate::bucket::summary::distribution::FieldBounds;
 use crate::bucket::{Page, Reading, Readings, Result, StorageError, StoredPage, Summary};
+use crate::distributions;
 use crate::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
@@ -47,6 +51,7 @@ const PACKED: u8 = 1;
 
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
+const HAS_DISTRIBUTIONS: u8 = 4;
 
 /// Estimated bytes of a packed page without its readings.
 const HEAD_BYTES: usize = 256;
@@ -105,7 +110,12 @@ pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
     let readings = page.readings.packed();
     let mut out = Vec::with_capacity(HEAD_BYTES + readings.len());
     put_varint(&mut out, page.next_rev());
-    out.push(if page.closed { CLOSED } else { 0 } | if page.has_overflow { HAS_OVERFLOW } else { 0 });
+    let has_distributions = !page.readings.bounds().is_empty();
+    out.push(
+        if page.closed { CLOSED } else { 0 }
+            | if page.has_overflow { HAS_OVERFLOW } else { 0 }
+            | if has_distributions { HAS_DISTRIBUTIONS } else { 0 },
+    );
     let times = page.readings.times();
     put_varint(&mut out, times.len() as u64);
     let hour_offset_ms = |time: Option<&i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS) - id.hour.start_ms());
@@ -140,15 +150,19 @@ pub(super) fn put_names(out: &mut Vec<u8>, readings: &Readings) {
 
 fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
     put_varint(out, readings.summaries().count() as u64);
+    let has_distributions = !readings.bounds().is_empty();
     let mut room = Vec::new();
     for (number, summary) in readings.numbered_summaries() {
-        let Figures { count, min, max, sum, rest, first, last, avg: _ } = summary.figures();
+        let Figures { count, min, max, sum, rest, first, last, avg: _, distribution } = summary.figures();
         put_varint(out, number as u64);
         put_varint(out, count);
         let float = if let Value::Float(sum) = sum { Some(sum) } else { None };
         put_cells(out, &[min, max, first, last, sum].map(Some), &mut room);
         if let Some(sum) = float {
             put_rest(out, sum, &rest);
+        }
+        if has_distributions {
+            distributions::put(out, distribution.as_deref());
         }
     }
 }
@@ -297,7 +311,7 @@ impl<'a> PackedHead<'a> {
         let rev = bytes.varint()?;
         let marks = bytes.byte()?;
         let count = bytes.varint()?;
-        if marks > CLOSED | HAS_OVERFLOW {
+        if marks > CLOSED | HAS_OVERFLOW | HAS_DISTRIBUTIONS {
             return Err(ColumnsDamage::Unknown { what: "its marks", found: u64::from(marks) }.into());
         }
         let first_ms = unzigzag(bytes.varint()?);
@@ -305,8 +319,13 @@ impl<'a> PackedHead<'a> {
         let part_lengths = take_part_lengths(&mut bytes)?;
         let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
         let mut summaries = Vec::new();
+        let mut bounds: Arc<[f64]> = Arc::default();
         for _ in 0..bytes.varint()? {
-            summaries.push(take_summary(&mut bytes, &names)?);
+            let (name, mut figures) = take_summary(&mut bytes, &names)?;
+            if marks & HAS_DISTRIBUTIONS != 0 {
+                figures.distribution = distributions::take(&mut bytes, &mut bounds)?.map(Box::new);
+            }
+            summaries.push((name, figures));
         }
         let order = take_order(&mut bytes)?;
         let readings = bytes.unread();
@@ -336,6 +355,10 @@ impl<'a> PackedHead<'a> {
     fn unpack_readings(&self) -> Result<Readings, PageError> {
         let (times, columns) = unpack(self.readings, self.names.len(), CELLS_MAX)?;
         let mut readings = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
+        let bounds = |(name, figures): &(Arc<str>, Figures)| {
+            Some((name.clone(), figures.distribution.as_ref()?.bounds().clone()))
+        };
+        readings.set_bounds(&FieldBounds::new(self.summaries.iter().filter_map(bounds)));
         readings.decode_stamps(self.order.floor, &self.order.stamps)?;
         Ok(readings)
     }

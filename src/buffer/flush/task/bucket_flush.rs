@@ -147,7 +147,15 @@ impl BucketFlush {
         } else {
             self.merge_some(rows, &fates, &options);
         }
+        self.set_bounds();
         self.state = BucketFlushState::Merged;
+    }
+
+    /// Sets the bounds that the sensor's kind declares.
+    pub(super) fn set_bounds(&mut self) {
+        if let Some(kind) = self.known.kind().filter(|kind| !kind.buckets.is_empty()) {
+            self.bucket.set_bounds(&kind.buckets);
+        }
     }
 
     pub(crate) fn fates(&self, context: &FlushContext) -> ReadingFates {

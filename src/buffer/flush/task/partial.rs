@@ -151,6 +151,7 @@ impl FlushContext {
         merged: &mut PartialMerge<'_>,
     ) -> bool {
         merged.progress.applied += run.bucket.apply(rows.iter().copied(), &merged.options);
+        run.set_bounds();
         let aside = &mut merged.progress.set_aside;
         aside.extend(run.bucket.set_aside().iter().map(|index| (rows[*index].time, rows[*index].stamp)));
         run.state = BucketFlushState::Merged;

@@ -113,6 +113,10 @@ impl Readings {
     pub fn merge_set(&mut self, other: &Self) -> bool {
         let mut has_changed = false;
         let mut has_added = false;
+        let mut bounds = self.bounds.clone();
+        if bounds.add(&other.bounds) {
+            self.set_bounds(&bounds);
+        }
         for (row, time) in other.times.iter().enumerate() {
             let Some(index) = self.find(*time) else {
                 self.push_row(other, row);

@@ -6,12 +6,14 @@ use super::{FieldColumn, Reading, Readings};
 use crate::bucket::columns::{self, Cell, ColumnsDamage};
 use crate::bucket::stamps::Stamps;
 use crate::bucket::summary::Summary;
+use crate::bucket::summary::distribution::FieldBounds;
 use crate::reading::Stamp;
 
 /// A set of readings packed into bytes.
 #[derive(Debug, Clone, Default)]
 pub struct PackedReadings {
     columns: Vec<(Arc<str>, Option<Summary>)>,
+    bounds: FieldBounds,
     len: usize,
     packed: Box<[u8]>,
     floor: Stamp,
@@ -39,7 +41,16 @@ impl Readings {
         let floor = self.stamps.floor();
         let stamps = self.encode_stamps().into();
         let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
-        PackedReadings { columns, len: self.times.len(), packed, floor, stamps, bytes: self.bytes, texts: self.texts }
+        PackedReadings {
+            columns,
+            bounds: self.bounds,
+            len: self.times.len(),
+            packed,
+            floor,
+            stamps,
+            bytes: self.bytes,
+            texts: self.texts,
+        }
     }
 }
 
@@ -73,6 +84,7 @@ impl PackedReadings {
             times,
             stamps: Stamps::default(),
             columns,
+            bounds: self.bounds,
             bytes: self.bytes,
             texts: self.texts,
             expected: 0,
@@ -87,7 +99,8 @@ impl PackedReadings {
     #[must_use]
     pub fn memory(&self) -> usize {
         let columns = self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>();
-        self.packed.len() + self.stamps.len() + columns
+        let summaries = self.columns.iter().filter_map(|(_, summary)| summary.as_ref()).map(Summary::memory);
+        self.packed.len() + self.stamps.len() + columns + summaries.sum::<usize>()
     }
 
     /// The approximate memory of the unpacked set, in bytes.

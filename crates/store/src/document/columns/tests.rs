@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bucket::store::{PageSummaries, Projection};
+use crate::bucket::summary::distribution::FieldBounds;
 use crate::bucket::{DayId, DayPart, DayWrite, SealForm, StorageError};
 use crate::document::{day_document, day_update, decode_day, decode_day_scanned, decode_raw_day};
 use crate::reading::time::TIMESTAMP_MIN;
@@ -56,6 +57,9 @@ fn padded(readings: &Readings) -> Readings {
 
 fn set(times: Vec<i64>, columns: Vec<(Arc<str>, Vec<Cell>)>) -> Readings {
     let mut readings = Readings::from_columns(times, columns).expect("times in order");
+    if readings.len() % 2 == 1 {
+        readings.set_bounds(&FieldBounds::new([(NAMES[0].into(), [-3.0, 0.0, 1e3].into())]));
+    }
     readings.raise_floor(FLOOR);
     readings
 }

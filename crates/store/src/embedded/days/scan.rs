@@ -257,7 +257,7 @@ impl PartScan<'_> {
         Ok(hours.each(
             names.len(),
             |field| names[field].is_some(),
-            self.projection.only_sums,
+            self.projection,
             &mut self.room,
             |field, number, summary| {
                 let page = indexes.get(usize::from(number)).and_then(|index| pages.get_mut(*index));

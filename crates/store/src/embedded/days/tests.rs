@@ -8,6 +8,7 @@ use redb::{Database, ReadableTable};
 use super::*;
 use crate::bucket::columns::Cell;
 use crate::bucket::store::{Extent, Projection, ScanResult};
+use crate::bucket::summary::distribution::FieldBounds;
 use crate::embedded::tables::{begin, prepare};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Value};
@@ -41,6 +42,9 @@ fn readings(rows: &Rows) -> Readings {
     let column = |index: usize| rows.values().map(|cells| cells[index].clone()).collect();
     let columns = NAMES.iter().enumerate().map(|(index, name)| (Arc::from(*name), column(index)));
     let mut readings = Readings::from_columns(times, columns).expect("times in order");
+    if rows.len() % 2 == 1 {
+        readings.set_bounds(&FieldBounds::new([(NAMES[0].into(), [-3.0, 0.0, 1e3].into())]));
+    }
     readings.raise_floor(FLOOR);
     readings
 }
@@ -52,9 +56,10 @@ fn padded(readings: &Readings) -> Readings {
         (name.clone(), cells.iter().cloned().chain(std::iter::repeat(None)).take(readings.len()).collect())
     });
     let columns: Vec<(Arc<str>, Vec<Cell>)> = columns.chain([("pad".into(), pad)]).collect();
-    let mut readings = Readings::from_columns(readings.times().to_vec(), columns).expect("times in order");
-    readings.raise_floor(FLOOR);
-    readings
+    let mut padded = Readings::from_columns(readings.times().to_vec(), columns).expect("times in order");
+    padded.set_bounds(readings.bounds());
+    padded.raise_floor(FLOOR);
+    padded
 }
 
 fn id() -> DayId {

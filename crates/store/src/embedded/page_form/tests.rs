@@ -43,6 +43,9 @@ fn bucket(rows: &Rows) -> Bucket {
         let rows = part.iter().map(|(time, cells)| Row { time: *time, stamp: 7, names: &names, cells });
         bucket.apply(rows, &MergeOptions { caps: &caps, floor, restamps: false });
     }
+    if rows.len() % 2 == 1 {
+        bucket.set_bounds(&FieldBounds::new([("temp".into(), [-3.0, 0.0, 1e3].into())]));
+    }
     bucket
 }
 
