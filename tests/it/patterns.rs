@@ -18,7 +18,7 @@ fn every_documented_pattern_runs_on_mongod() {
         return;
     };
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
-    const SMALL: &str = "[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
+    const SMALL: &str = "[store]\ncommand_timeout = \"2s\"\n[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
     let config: String = all.iter().filter(|block| block.language == "toml").map(|block| block.text.clone()).collect();
     let database = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&database).config(format!("{SMALL}{config}")).start();
