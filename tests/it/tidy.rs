@@ -31,7 +31,7 @@ fn code(file: &Path) -> String {
 /// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
-    ("kinds", 500),
+    ("kinds", 620),
     ("config", 1_670),
     ("telemetry", 900),
     ("access", 2_080),
@@ -40,13 +40,13 @@ const ROOMS: &[(&str, usize)] = &[
     ("catalog", 1_600),
     ("members", 1_420),
     ("buffer", 5_920),
-    ("ingest", 4_340),
-    ("query", 7_120),
+    ("ingest", 4_490),
+    ("query", 7_140),
     ("backup", 1_990),
     ("verify", 1_040),
     ("edits", 400),
     ("upkeep", 2_460),
-    ("http", 7_410),
+    ("http", 7_430),
     ("tcp", 490),
     ("app", 1_080),
     ("commands", 2_610),
@@ -59,8 +59,8 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_900),
     ("model", 5_700),
-    ("store", 10_100),
-    ("store-api", 490),
+    ("store", 10_720),
+    ("store-api", 500),
     ("wal", 2_260),
     ("wire", 1_440),
 ];

@@ -59,7 +59,7 @@ fn a_unique_value_has_one_sensor_of_its_kind() {
         assert!(warning(&warned).contains("m,s=1"), "{}", warning(&warned));
         // A deleted sensor has no value.
         super::write(&server, &format!("machine,s=2 temp=20 {}\n", super::T)).expect(204);
-        influxql(&server, "DROP SERIES FROM machine WHERE s = '2'");
+        execute(&server, "d", "DROP SERIES FROM machine WHERE s = '2'");
         wait_until("the value is free", || {
             describe(&server, "PATCH", "machine,s=1", &json!({"serial": "A7"})).status == 200
         });
