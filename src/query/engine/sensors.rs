@@ -11,7 +11,7 @@ use crate::bucket::settings::owner;
 use crate::bucket::{CatalogSensor, Meta, Renames};
 use crate::kinds::KIND;
 use crate::query::{Budget, QueryError};
-use crate::reading::stamp::SETTLED;
+use crate::reading::Stamp;
 
 impl Engine {
     /// The sensors of a database: those that the store listed within the last `max_age`, and those that this instance
@@ -67,7 +67,8 @@ impl Engine {
             };
             let of_kind = shared.entry(kind.name.clone()).or_insert_with(|| {
                 let json = serde_json::Value::from(kind.name.as_str()).to_string();
-                Arc::new(Meta::change(SETTLED, false, [(KIND.into(), Some(json.into()))]))
+                // Newer than any replacement of the metadata.
+                Arc::new(Meta::change(Stamp::MAX, false, [(KIND.into(), Some(json.into()))]))
             });
             entry.meta = both(entry.meta.as_ref(), Some(of_kind));
         }
