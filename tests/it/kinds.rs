@@ -39,8 +39,8 @@ fn readings_are_validated_by_the_kind_of_their_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).config(KINDS).start();
         // By measurement, with rejection; other lines are kept.
-        let answer = describe(&server, "PUT", "climate,s=1", &json!({"site": "lab"})).expect(200);
-        write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
+        let answer =
+            write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
         let refusal = answer.text();
         assert_eq!(answer.status, 400, "{refusal}");
         assert!(
