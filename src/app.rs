@@ -150,7 +150,7 @@ async fn serve(
         }
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
-    let query = Arc::new(query);
+    let query = Arc::new(query.with_kinds(settings.kinds.clone()));
     let presence = ingest.lookup.presence.clone();
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);

@@ -7,10 +7,11 @@ use anyhow::Context;
 
 use super::STORE_UNUSABLE;
 use crate::bucket::store::Coordination;
-use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, KindRule, KindRules, Store, Unusable};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, KindChecks, KindRule, KindRules, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
+use crate::kinds::KindAction;
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::upkeep::Compact;
 use crate::wal::{self, Folder, Recovery, Wal};
@@ -107,6 +108,12 @@ fn kind_rules(settings: &Settings) -> KindRules {
         name: kind.name.as_str().into(),
         measurement: kind.measurement.as_deref().map(Into::into),
         has_index: kind.index,
+        checks: KindChecks {
+            rejects: kind.action == KindAction::Reject,
+            meta: kind.meta.as_ref().map(|schema| schema.json().clone()),
+            fields: kind.fields.as_ref().map(|schema| schema.json().clone()),
+            unique: kind.unique.iter().map(|path| path.as_str().into()).collect(),
+        },
     }))
 }
 

@@ -82,12 +82,16 @@ fn check(lists: &FileLists) -> Result<(), String> {
             return Err(format!("[[meta.copy]]: {:?} is a part of {:?}: copy one of them", part.name, copy.name));
         }
     }
-    for (index, Kind { name, .. }) in kinds.iter().enumerate() {
+    for (index, Kind { name, unique, .. }) in kinds.iter().enumerate() {
         if name.is_empty() {
             return Err("[[kinds]]: name is empty: set the name that metadata uses for the kind".to_owned());
         }
         if kinds[..index].iter().any(|other| other.name == *name) {
             return Err(format!("[[kinds]]: two kinds have the name {name:?}"));
+        }
+        let is_inside = |path: &String| unique.iter().any(|other| other.starts_with(&format!("{path}.")));
+        if let Some(path) = unique.iter().find(|path| path.is_empty() || path.contains(':') || is_inside(path)) {
+            return Err(format!("[[kinds]] {name:?}: unique: {path:?} is empty, has a colon, or contains another one"));
         }
     }
     check_groups(groups)

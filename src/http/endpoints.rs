@@ -210,6 +210,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], route jobs::list;
     GET "/api/v1/jobs/{key}", Admin, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED],
         route jobs::show;
+    GET "/api/v1/jobs/refresh/outdated", Admin, "list sensors whose copies of metadata are outdated", "db limit cursor", &[],
+        &[&[(200, "Sensors; `next` if there may be more.", &[json("OutdatedSensors")])], ASKED], route jobs::outdated;
     POST "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run has not ended: call again with `run`.", &[json("Job")])],
         ASKED], route jobs::run;

@@ -4,6 +4,7 @@
 //! metadata are checked when they are admitted, and never again.
 
 mod schema;
+mod unique;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 pub use self::schema::{Fault, Schema};
+pub use self::unique::{UniqueValue, UniqueValues};
 
 use crate::bucket::Meta;
 use crate::bucket::summary::distribution::{BOUNDS_MAX, FieldBounds, are_bounds};
@@ -53,6 +55,9 @@ pub struct Kind {
     pub fields: Option<Schema>,
     /// The schema of metadata.
     pub meta: Option<Schema>,
+    /// Metadata paths whose value at most one sensor of the kind has in a database.
+    #[serde(default)]
+    pub unique: Vec<String>,
     /// Units by field.
     #[serde(default)]
     pub units: BTreeMap<String, String>,
@@ -130,6 +135,13 @@ impl Kind {
         self.interval.map(|interval| interval * SILENT_INTERVALS)
     }
 
+    /// Returns true if MongoDB has validators or indexes for this kind.
+    #[must_use]
+    pub fn is_checked_in_store(&self) -> bool {
+        let has_schema = self.fields.is_some() || self.meta.is_some();
+        has_schema && self.action == KindAction::Reject || !self.unique.is_empty()
+    }
+
     /// Returns the violation of a reading, if there is one.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
@@ -193,6 +205,12 @@ impl Kinds {
         self.get(self.index_of(stored, meta.get(KIND).map(|json| &**json))?)
     }
 
+    /// Returns the kind of a sensor with these metadata values.
+    fn kind_of_values(&self, stored: &Sensor, values: &Map<String, Value>) -> Option<&Arc<Kind>> {
+        let json = values.get(KIND).map(Value::to_string);
+        self.get(self.index_of(stored, json.as_deref())?)
+    }
+
     /// Checks metadata after an update. Returns the violation and its treatment. Accepts everything if the metadata
     /// before the update was invalid too, so that it can be fixed step by step.
     #[must_use]
@@ -202,13 +220,9 @@ impl Kinds {
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Option<(KindFault, KindAction)> {
-        let kind_of = |values: &Map<String, Value>| {
-            let json = values.get(KIND).map(Value::to_string);
-            self.get(self.index_of(stored, json.as_deref())?)
-        };
-        let kind = kind_of(after)?;
+        let kind = self.kind_of_values(stored, after)?;
         let fault = kind.fault_of_meta(after)?;
-        let fault_before = kind_of(before).and_then(|kind| kind.fault_of_meta(before));
+        let fault_before = self.kind_of_values(stored, before).and_then(|kind| kind.fault_of_meta(before));
         let was_wrong = !before.is_empty() && fault_before.is_some();
         (!was_wrong).then_some((fault, kind.action))
     }
@@ -228,6 +242,7 @@ mod tests {
             action: KindAction::Reject,
             fields: None,
             meta: Some(Schema::parse(&meta).unwrap()),
+            unique: Vec::new(),
             units: BTreeMap::new(),
             buckets: FieldBounds::default(),
             interval: Some(Duration::from_secs(60)),

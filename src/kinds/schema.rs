@@ -94,6 +94,12 @@ impl Schema {
         Self::parse_level("the schema", json, DEPTH_MAX)
     }
 
+    /// Returns the JSON of the schema.
+    #[must_use]
+    pub fn json(&self) -> &Value {
+        &self.source
+    }
+
     /// Parses a level of at most `depth` levels. `location` is its name in errors.
     fn parse_level(location: &str, json: &Value, depth: usize) -> Result<Self, String> {
         let object = json.as_object().ok_or_else(|| format!("{location} is not a table"))?;

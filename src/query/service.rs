@@ -19,6 +19,7 @@ use super::error::QueryError;
 use super::wait::Transient;
 use super::{influx, wait};
 use crate::config::QuerySettings;
+use crate::kinds::Kinds;
 
 /// Runs queries.
 #[derive(Debug)]
@@ -40,6 +41,13 @@ impl Query {
     ) -> Self {
         let budgets = Budgets::new(options.clone());
         Self { engine: Engine::new(store, memtables, settings, options, &metrics), budgets, metrics }
+    }
+
+    /// Sets the kinds that sensors have by their measurement.
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: Kinds) -> Self {
+        self.engine.sensor_kinds = kinds;
+        self
     }
 
     /// Returns the settings of databases as this process knows them.

@@ -1,4 +1,4 @@
-//! Creates the indexes that the configuration declares, and drops those that it no longer declares.
+//! Creates the indexes and validators that the configuration declares, and drops those that it no longer declares.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +8,9 @@ use crate::bucket::store::MongoExtras;
 
 /// The interval at which all databases are checked, within which a new database gets its indexes.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// Maximum number of documents that the job's note names.
+const LISTED_MAX: usize = 20;
 
 /// The job that creates and drops declared indexes.
 pub struct Index {
@@ -30,12 +33,17 @@ impl Job for Index {
     }
 
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
+        let mut exempt = Vec::new();
         for database in self.store.databases().await? {
             let began = Instant::now();
             run.set_left(None);
-            run.count("changed", self.store.settle_indexes(&database).await?);
+            let settled = self.store.settle_indexes(&database).await?;
+            run.count("changed", settled.changed);
+            exempt.extend(settled.exempt.into_iter().map(|id| format!("{database}: {id}")));
             run.pause(began).await;
         }
+        exempt.truncate(LISTED_MAX);
+        run.note((!exempt.is_empty()).then(|| format!("exempt from their kind: {}", exempt.join("; "))));
         self.has_run = true;
         run.set_left(Some(0));
         Ok(None)

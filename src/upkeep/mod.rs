@@ -53,7 +53,7 @@ pub fn start(ingest: &Ingest, compact: Compact, lanes: Lanes, metrics: Metrics) 
         }
         let is_declared = !options.text.is_empty()
             || options.copies.iter().any(|copy| copy.index)
-            || options.kinds.all().any(|kind| kind.index);
+            || options.kinds.all().any(|kind| kind.index || kind.is_checked_in_store());
         jobs.add(index::Index { store: extras, is_declared, has_run: false });
     }
     jobs

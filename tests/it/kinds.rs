@@ -1,5 +1,8 @@
 //! Kinds of sensors: readings and metadata are validated by them; existing metadata stays.
 
+mod exempt;
+mod unique;
+
 use crate::support::prelude::*;
 
 const T: u64 = 1_768_489_200;
@@ -205,5 +208,34 @@ fn a_rename_keeps_the_kind() {
         // A new sensor gets the stored name and the kind of either name.
         write(&server, &format!("weather,s=2 temp=999 {T}\n")).expect(400);
         server.stop();
+    }
+}
+
+/// The kind of a sensor is metadata in queries, also where its measurement decides.
+#[test]
+fn queries_choose_sensors_by_their_kind() {
+    for store in stores() {
+        let server = Launch::with_store(store).config(KINDS).start();
+        describe(&server, "PUT", "m,s=1", &json!({"kind": "meter"})).expect(200);
+        describe(&server, "PUT", "climate,s=2", &json!({"site": "lab", "kind": "other"})).expect(200);
+        write(
+            &server,
+            &format!("climate,s=1 temp=20 {T}\nclimate,s=2 temp=30 {T}\nm,s=1 total=7i {T}\nfree,s=1 x=1 {T}\n"),
+        )
+        .expect(204);
+        for _ in 0..2 {
+            let readings = |query: &str| get(&server.url(&format!("/api/v1/readings?db=d&{query}&from=0"))).expect(200);
+            let answer = readings("measurement=climate&tag.meta.kind=thermometer").text().to_owned();
+            assert!(answer.contains("20") && !answer.contains("30"), "{answer}");
+            let answer = readings("sensor=climate,s=1").text().to_owned();
+            assert!(answer.contains("20"), "{answer}");
+            let by_kind = influxql(&server, "SELECT count(temp) FROM climate GROUP BY \"meta.kind\"");
+            let kinds: Vec<&Value> =
+                by_kind.as_array().unwrap().iter().map(|series| &series["tags"]["meta.kind"]).collect();
+            assert_eq!(kinds, [&json!("other"), &json!("thermometer")], "{by_kind}");
+            let values = server.fetch("/api/v1/tags/meta.kind?db=d").to_string();
+            assert!(values.contains("meter") && values.contains("thermometer"), "{values}");
+            flush(&server);
+        }
     }
 }

@@ -250,3 +250,24 @@ fn a_changed_kind_reaches_all_pages_after_a_kill() {
     server.restart_as(launch());
     wait_until("both documents are of the second kind", || documents("b") == 2);
 }
+
+/// The list of sensors with outdated copies is paged, and in the end empty.
+#[test]
+fn outdated_copies_are_listed() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).config(config("60s")).start();
+    for sensor in 1..=3 {
+        write_flushed(&server, format!("m,s={sensor} v=1 {}\n", now()));
+        describe(&server, "PUT", &format!("m,s={sensor}"), &json!({"site": "lab"})).expect(200);
+    }
+    flush(&server);
+    let outdated = |server: &Server, query: &str| server.fetch(&format!("/api/v1/jobs/refresh/outdated?db=d{query}"));
+    let first = outdated(&server, "&limit=2");
+    assert_eq!(first["sensors"], json!([{"sensor": "m,s=1"}, {"sensor": "m,s=2"}]), "{first}");
+    let cursor = first["next"].as_str().expect("a next page").replace(',', "%2C").replace('=', "%3D");
+    let second = outdated(&server, &format!("&limit=2&cursor={cursor}"));
+    assert_eq!(second, json!({"sensors": [{"sensor": "m,s=3"}], "next": null}));
+    server.stop();
+    server.restart_as(Launch::with_store(&uri).config(config("500ms")));
+    wait_until("none is outdated", || outdated(&server, "") == json!({"sensors": [], "next": null}));
+}

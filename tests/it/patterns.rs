@@ -18,7 +18,7 @@ fn every_documented_pattern_runs_on_mongod() {
         return;
     };
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
-    const SMALL: &str = "[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
+    const SMALL: &str = "[store]\ncommand_timeout = \"2s\"\n[page]\nmax_readings = 60\n[sensors]\nrecent = 5\nwrite_interval = \"1s\"\n";
     let tables = all.iter().filter(|block| block.language == "toml");
     let config: String = tables.map(|block| format!("{}\n", block.text)).collect();
     let database = mongod().uri(&fresh_database_name());

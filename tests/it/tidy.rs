@@ -31,7 +31,7 @@ fn code(file: &Path) -> String {
 /// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
-    ("kinds", 520),
+    ("kinds", 640),
     ("config", 1_670),
     ("telemetry", 900),
     ("lanes", 200),
@@ -41,13 +41,13 @@ const ROOMS: &[(&str, usize)] = &[
     ("catalog", 1_600),
     ("members", 1_420),
     ("buffer", 5_920),
-    ("ingest", 4_395),
-    ("query", 7_220),
+    ("ingest", 4_545),
+    ("query", 7_240),
     ("backup", 2_000),
     ("verify", 1_060),
     ("edits", 400),
     ("upkeep", 2_460),
-    ("http", 7_580),
+    ("http", 7_800),
     ("tcp", 490),
     ("app", 1_085),
     ("commands", 2_610),
@@ -59,9 +59,9 @@ const CRATES: &[(&str, usize)] = &[
     ("base", 380),
     ("demo", 760),
     ("influxql", 2_900),
-    ("model", 5_910),
-    ("store", 10_300),
-    ("store-api", 490),
+    ("model", 5_930),
+    ("store", 10_920),
+    ("store-api", 510),
     ("wal", 2_260),
     ("wire", 1_440),
 ];

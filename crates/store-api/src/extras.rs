@@ -3,8 +3,10 @@
 use async_trait::async_trait;
 
 use super::{DatabaseStore, Result};
+use hourglass_model::bucket::Meta;
 use hourglass_model::bucket::copies::{CopyRefreshProgress, CopyScope};
 use hourglass_model::bucket::groups::GroupUpdateProgress;
+use hourglass_model::reading::Sensor;
 
 /// One step of a walk through all sensors for outdated copies of metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,39 @@ pub struct GroupUpdateStep {
     pub progress: GroupUpdateProgress,
     /// The last key examined, where the next step continues; `None` at the end.
     pub last_key: Option<String>,
+}
+
+/// A change of `unique` metadata, before it is logged.
+#[derive(Debug)]
+pub struct UniqueClaim<'a> {
+    /// The sensor that changes.
+    pub sensor: &'a Sensor,
+    /// The kind after the change.
+    pub kind: &'a str,
+    /// The change.
+    pub change: &'a Meta,
+    /// The paths that change, with the values after the change.
+    pub values: &'a [(&'a str, &'a serde_json::Value)],
+    /// True to find the owner only.
+    pub is_dry: bool,
+}
+
+/// Another sensor that has a value of `unique` metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueOwner {
+    /// The metadata path.
+    pub path: String,
+    /// The key of the sensor that has the value.
+    pub sensor: String,
+}
+
+/// The result of making the indexes of a database as they are declared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SettledIndexes {
+    /// The number of indexes created and dropped.
+    pub changed: u64,
+    /// The `_id`s of some documents that violate their kind and are exempt.
+    pub exempt: Vec<String>,
 }
 
 /// Features of the MongoDB store only: copies of metadata in pages and days, group documents and declared indexes.
@@ -48,7 +83,11 @@ pub trait MongoExtras: DatabaseStore {
     /// longer have a document.
     async fn regroup_after(&self, database: &str, last_key: &str, max: usize) -> Result<GroupUpdateStep>;
 
-    /// Creates the declared indexes of a database and drops those that are no longer declared. Returns the number of
-    /// indexes created and dropped. Can take long, and blocks no other operation.
-    async fn settle_indexes(&self, database: &str) -> Result<u64>;
+    /// Creates the declared indexes of a database and drops those that are no longer declared. Sets the validators of kinds,
+    /// and removes the marks of documents that conform by now. Can take long, and blocks no other operation.
+    async fn settle_indexes(&self, database: &str) -> Result<SettledIndexes>;
+
+    /// Writes a change of `unique` metadata into the sensor's document, so that its values count at once. Returns another
+    /// sensor that has one of the values. If the kind rejects such a change, nothing is written then.
+    async fn claim_unique(&self, database: &str, claim: &UniqueClaim<'_>) -> Result<Option<UniqueOwner>>;
 }

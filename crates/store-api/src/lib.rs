@@ -33,7 +33,7 @@ pub use coordination::{Coordination, StoreSpace};
 pub use databases::DatabaseStore;
 pub use days::DayStore;
 pub use error::{Result, StorageError, Unusable};
-pub use extras::{GroupUpdateStep, MongoExtras, StaleCopyStep};
+pub use extras::{GroupUpdateStep, MongoExtras, SettledIndexes, StaleCopyStep, UniqueClaim, UniqueOwner};
 pub use pages::{Extent, Order, PageStore, PageWrite, ScanResult, WriteOutcome};
 pub use sensors::{SensorFilter, SensorStore};
 pub use shown::{PackedReadings, ShowStore, ShownDocument};

@@ -167,7 +167,7 @@ impl Ingest {
     }
 
     /// Fails while acked readings of wanted sensors may still have to be replayed.
-    fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), ReplayPending> {
+    pub(super) fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), ReplayPending> {
         let is_behind = !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_wanted);
         if is_behind { Err(ReplayPending) } else { Ok(()) }
     }

@@ -1,9 +1,13 @@
 //! Metadata updates, from the request to the WAL record. A patch is applied to the present metadata before it is
 //! logged, so that the record is final.
 
+mod unique;
 mod update;
 
+pub use self::unique::UniqueSensors;
 pub use self::update::MetaUpdate;
+
+use self::unique::UniqueChange;
 
 use std::collections::HashMap;
 
@@ -14,6 +18,7 @@ use crate::access::Caller;
 use crate::bucket::{Meta, Renames};
 use crate::buffer::record::meta::MetaChange;
 use crate::config::AckLevel;
+use crate::faults;
 use crate::ingest::admission::submit::LoggedMeta;
 use crate::ingest::admission::write_policy::pin_violation;
 use crate::ingest::error::IngestError;
@@ -134,6 +139,7 @@ struct MetaImport<'a> {
     updates: Stamp,
     /// The records to wait for.
     logged: Vec<LoggedMeta>,
+    unique: &'a mut UniqueSensors,
 }
 
 /// Some rows of a request.
@@ -192,7 +198,11 @@ impl Ingest {
         let database = self.resolve(arrival.database, None).await?;
         let waited = self.options.ingest.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
-        let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
+        let mut turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
+        if self.store.raw().has_other_writers() {
+            // The store knows the values of other instances, too.
+            turn.clear();
+        }
         let settings = self.retention.settings.now();
         let mut import = MetaImport {
             database: &database,
@@ -200,6 +210,7 @@ impl Ingest {
             dry_run_metadata: HashMap::new(),
             updates: 0,
             logged: Vec::new(),
+            unique: &mut turn,
         };
         // Work in batches, so that a large import never has to fit into memory.
         let mut rows = rows.fuse();
@@ -210,8 +221,9 @@ impl Ingest {
             }
             tokio::task::consume_budget().await;
         }
+        let MetaImport { logged, .. } = import;
         drop(turn);
-        for logged in import.logged {
+        for logged in logged {
             self.submitter.wait_until_meta_stored(logged).await?;
         }
         Ok(())
@@ -255,26 +267,46 @@ impl Ingest {
             };
             let checked =
                 checked.and_then(|()| self.check_kind(arrival.caller, import.database, stored, &before, &after));
-            let unlike = match checked {
+            let mut unlike = match checked {
                 Ok(unlike) => unlike,
                 Err(refusal) => {
                     outcomes.push(Err(refusal));
                     continue;
                 }
             };
+            let unique = UniqueChange {
+                sensor: stored,
+                change: request.update.change(stored, &before, &after, is_shared),
+                before: self.options.kinds.unique_values(stored, &before),
+                after: self.options.kinds.unique_values(stored, &after),
+                metas: &metas,
+            };
+            // Without room for the sensor, the change is refused below.
+            let has_room = !is_new || self.catalog.limit_for_sensor(stored).is_none();
+            if has_room && !unique.is_empty() {
+                match self.check_unique(import, arrival, &unique).await? {
+                    Some((fault, KindAction::Reject)) => {
+                        outcomes.push(Err(MetaRefusal::Unlike { sensor: stored.key.to_string(), fault }));
+                        continue;
+                    }
+                    Some((fault, KindAction::Warn)) => unlike = unlike.or(Some(fault)),
+                    None => {}
+                }
+            }
             // Give the updates increasing stamps above every stored one, so that a later row wins over an earlier row
             // for the same sensor.
             let stamp = Stamp::MAX - (1 << 32) + import.updates;
             import.updates += 1;
             let is_changed = after != before;
             if is_changed || is_shared && !request.update.is_empty_patch() {
-                let change = request.update.change(stored, &before, &after, is_shared);
+                let change = unique.change;
                 metas.entry(change.sensor.key.clone()).or_default().merge(&change.to_meta(stamp));
                 changes.add(index, change);
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));
         }
         let changes = changes.changes;
+        faults::point("before_meta_record");
         if arrival.is_dry {
             let changed = changes.iter().filter_map(|of_sensor| metas.remove_entry(&of_sensor.change.sensor.key));
             import.dry_run_metadata.extend(changed);

@@ -17,6 +17,8 @@ mod write;
 pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
+
+use self::meta::UniqueSensors;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
 pub use self::rename::RenameRefusal;
 pub use self::write::{Ack, Arrival};
@@ -66,7 +68,7 @@ pub struct Ingest {
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
     /// Serializes metadata changes: held from the read of the stored metadata until the change is logged.
-    meta_turn: tokio::sync::Mutex<()>,
+    meta_turn: tokio::sync::Mutex<UniqueSensors>,
     tasks: Vec<JoinHandle<()>>,
 }
 

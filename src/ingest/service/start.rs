@@ -211,7 +211,7 @@ impl Ingest {
             metrics,
             member,
             deleter,
-            meta_turn: tokio::sync::Mutex::new(()),
+            meta_turn: tokio::sync::Mutex::default(),
             tasks,
         };
         (ingest, closing)

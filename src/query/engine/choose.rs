@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Engine;
-use super::directory::{DirectoryEntry, stored_entry, united};
+use super::directory::{DirectoryEntry, stored_entry};
 use super::memory::CHOOSE;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -103,7 +103,7 @@ impl Engine {
             // A sensor that the store does not have may still be read back from the WAL.
             listed?;
         }
-        Ok(united(stored.as_slice(), Vec::from_iter(known)).pop())
+        Ok(self.unite(stored.as_slice(), Vec::from_iter(known)).pop())
     }
 
     /// A sensor as stored, or from the cache if no deletion has happened since. Without `deletions` the cache is not

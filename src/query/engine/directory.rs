@@ -147,7 +147,8 @@ pub(super) fn united(stored: &[DirectoryEntry], unflushed: Vec<crate::bucket::Ca
     entries
 }
 
-fn both(one: Option<&Arc<Meta>>, other: Option<&Arc<Meta>>) -> Option<Arc<Meta>> {
+/// Merges metadata of two sources.
+pub(super) fn both(one: Option<&Arc<Meta>>, other: Option<&Arc<Meta>>) -> Option<Arc<Meta>> {
     match (one, other) {
         (Some(one), Some(other)) => {
             let mut both = Meta::clone(one);

@@ -35,6 +35,7 @@ use super::Budget;
 use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadings};
 use crate::clock::expiry_ns;
 use crate::config::QuerySettings;
+use crate::kinds::Kinds;
 use crate::reading::Hour;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
@@ -54,6 +55,8 @@ pub struct Engine {
     /// The databases' retention policies.
     pub settings: KnownSettings,
     pub options: QuerySettings,
+    /// The kinds that sensors have by their measurement.
+    pub sensor_kinds: Kinds,
     directory: Directory,
     sensors: SensorCache,
     cache: Option<SummaryCache>,
@@ -76,7 +79,8 @@ impl Engine {
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
         let (directory, metrics) = (Directory::default(), metrics.clone());
-        Self { store, memtables, settings, options, directory, sensors, cache, metrics }
+        let sensor_kinds = Kinds::default();
+        Self { store, memtables, settings, options, sensor_kinds, directory, sensors, cache, metrics }
     }
 
     /// The part of a range of times, in nanoseconds, of which a database may have readings. What it has only summaries of is

@@ -1,14 +1,17 @@
 //! Lists of sensors and databases: the store's, merged with what this instance has added since.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::directory::both;
 use super::directory::{DirectoryEntry, KnownSensors, Sensors, first_batch, next_batch, stored_entry, united};
-use crate::bucket::Renames;
 use crate::bucket::settings::owner;
+use crate::bucket::{CatalogSensor, Meta, Renames};
+use crate::kinds::KIND;
 use crate::query::{Budget, QueryError};
+use crate::reading::Stamp;
 
 impl Engine {
     /// The sensors of a database: those that the store listed within the last `max_age`, and those that this instance
@@ -37,7 +40,7 @@ impl Engine {
             Some(renames) => shown_by(renames, sensors),
             None => sensors,
         };
-        let sensors = budget.run_unpaused(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
+        let sensors = budget.run_unpaused(stored.len() + unflushed.len(), || named(self.unite(&stored, unflushed)));
         let sensors: Sensors = Arc::new(sensors.into());
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {
@@ -47,6 +50,29 @@ impl Engine {
         let known = KnownSensors { sensors: sensors.clone(), read, since, version, renames, stored };
         self.directory.lock().insert(database.to_owned(), known);
         Ok(sensors)
+    }
+
+    /// Merges both lists, in key order. The metadata `kind` of a sensor is that of its measurement, unless it is set.
+    pub(super) fn unite(&self, stored: &[DirectoryEntry], unflushed: Vec<CatalogSensor>) -> Vec<DirectoryEntry> {
+        let mut entries = united(stored, unflushed);
+        if self.sensor_kinds.is_empty() {
+            return entries;
+        }
+        let mut shared: HashMap<String, Arc<Meta>> = HashMap::new();
+        for entry in &mut entries {
+            let meta = entry.meta.clone().unwrap_or_default();
+            let Some(kind) = self.sensor_kinds.kind_of(&entry.stored, &meta).filter(|_| meta.get(KIND).is_none())
+            else {
+                continue;
+            };
+            let of_kind = shared.entry(kind.name.clone()).or_insert_with(|| {
+                let json = serde_json::Value::from(kind.name.as_str()).to_string();
+                // Newer than any replacement of the metadata.
+                Arc::new(Meta::change(Stamp::MAX, false, [(KIND.into(), Some(json.into()))]))
+            });
+            entry.meta = both(entry.meta.as_ref(), Some(of_kind));
+        }
+        entries
     }
 
     /// The renames of a database, if it has some.

@@ -87,6 +87,7 @@ const ROUTES: &[RouteCase] = &[
     ("POST", "/api/v1/backup/completed", "began=1", "", Right::Admin),
     ("GET", "/api/v1/jobs", "", "", Right::Admin),
     ("GET", "/api/v1/jobs/{key}", "", "", Right::Admin),
+    ("GET", "/api/v1/jobs/refresh/outdated", "db=a", "", Right::Admin),
     ("POST", "/api/v1/jobs/{key}/run", "", "", Right::Admin),
     ("PUT", "/api/v1/renames", "db=a&dry_run=true", r#"{"kind":"measurement","from":"m","to":"w"}"#, Right::Admin),
     ("PUT", "/api/v1/renames", "db=a", r#"{"kind":"tag_key","from":"unused","to":"w"}"#, Right::Admin),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 /// All declared kinds, in the order of the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindRules(Arc<[KindRule]>);
@@ -15,6 +17,21 @@ pub struct KindRule {
     pub measurement: Option<Box<str>>,
     /// True if documents of this kind have an index.
     pub has_index: bool,
+    /// The rules of documents of this kind.
+    pub checks: KindChecks,
+}
+
+/// The rules of a kind that the store holds other writers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KindChecks {
+    /// True if the kind rejects what violates it.
+    pub rejects: bool,
+    /// The JSON schema of metadata.
+    pub meta: Option<Value>,
+    /// The JSON schema of readings.
+    pub fields: Option<Value>,
+    /// Metadata paths whose value at most one sensor of the kind has.
+    pub unique: Vec<Box<str>>,
 }
 
 impl KindRules {
@@ -28,6 +45,19 @@ impl KindRules {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Iterates over all kinds.
+    pub fn all(&self) -> impl Iterator<Item = &KindRule> {
+        self.0.iter()
+    }
+
+    /// Returns true if the store may refuse documents because of their kind.
+    #[must_use]
+    pub fn have_checks(&self) -> bool {
+        let has_checks =
+            |checks: &KindChecks| checks.meta.is_some() || checks.fields.is_some() || !checks.unique.is_empty();
+        self.all().any(|rule| rule.checks.rejects && has_checks(&rule.checks))
     }
 
     /// The names of kinds whose documents have an index.

@@ -29,7 +29,7 @@ mod merge;
 
 pub use copies::{CopyRefreshProgress, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
-pub use declared::{KindRule, KindRules};
+pub use declared::{KindChecks, KindRule, KindRules};
 pub use expired::ExpiredDay;
 pub use groups::{GroupRule, GroupRules, GroupUpdateProgress};
 pub use hour_versions::HourVersions;

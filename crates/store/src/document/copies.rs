@@ -222,8 +222,11 @@ fn put_at(object: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
-/// Converts a value in the same way as [`meta::put_value`].
-fn to_bson(name: &str, value: &Value) -> Result<Bson, Detail> {
+/// Converts a metadata value to its stored form.
+///
+/// # Errors
+/// If it cannot be encoded.
+pub fn to_bson(name: &str, value: &Value) -> Result<Bson, Detail> {
     let mut w = BsonWriter::document(64);
     meta::put_value(&mut w, "value", value);
     let document = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| format!("meta.{name}: {e}"))?;
@@ -247,7 +250,7 @@ pub fn with_elements(mut document: Vec<u8>, added: &[u8]) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::bucket::KindRule;
+    use crate::bucket::{KindChecks, KindRule};
 
     fn copies(mut document: Document) -> SensorCopies {
         document.insert("measurement", "m");
@@ -273,7 +276,12 @@ mod tests {
     #[test]
     fn copies_are_added_to_a_whole_document() {
         let sensor = copies(doc! { "_id": "m", "meta": { "site": "lab", "n": 3_i64, "secret": "x" } });
-        let press = KindRule { name: "press".into(), measurement: Some("m".into()), has_index: false };
+        let press = KindRule {
+            name: "press".into(),
+            measurement: Some("m".into()),
+            has_index: false,
+            checks: KindChecks::default(),
+        };
         let kinds = KindRules::new([press]);
         let plan = |names: &[&'static str]| CopyPlan { names: names.to_vec(), kinds: &kinds };
         let copies = sensor.document(&plan(&["n", "none", "site"])).unwrap();

@@ -49,7 +49,7 @@ mod registry;
 mod settings;
 mod writer;
 
-pub use copies::{COPIED_FIELDS, CopyPlan, SENSOR_KIND, SensorCopies, copy_field, kind_of, with_elements};
+pub use copies::{COPIED_FIELDS, CopyPlan, SENSOR_KIND, SensorCopies, copy_field, kind_of, to_bson, with_elements};
 pub use day::{day_document, day_update};
 pub use day_read::{day_fields, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{

@@ -11,11 +11,12 @@ use tokio::task::JoinHandle;
 
 use super::MongoStore;
 use super::abandoned::RunningWrite;
-use super::outcome::{classify, insert_outcomes, proven_invalid, stopped_by_validator, update_outcomes};
+use super::kinds::{self, RULES_MAX};
+use super::outcome::{broken_rules, classify, insert_outcomes, refusal, rule_of_insert, update_outcomes};
 use super::reads::{CausalClient, Query};
 use super::remove;
 use super::setup::prefix;
-use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};
+use super::writes::{self, Marks, MongoWrite, TransactionWrites, UpdateMode, chunks};
 use crate::bucket::store::{Extent, WriteOutcome};
 use crate::bucket::{Result, StorageError};
 use crate::document::check_version;
@@ -128,12 +129,13 @@ impl MongoStore {
         let target = collection.clone();
         let client = self.client.clone();
         let mongo = self.mongo.clone();
+        let is_checked = kinds::is_checked(&self.options.kinds, collection.name());
         let command = async move {
             let is_insert = matches!(changes.first(), Some(MongoWrite::Insert(_)));
             if is_insert {
-                insert(&client, &target, changes).await
+                insert(&client, &target, changes, is_checked).await
             } else {
-                update(&client, &mongo, &target, changes).await
+                update(&client, &mongo, &target, changes, is_checked).await
             }
         };
         let lost = |error| Sent { results: vec![WriteOutcome::Failed(error); count], returned: Vec::new() };
@@ -193,7 +195,16 @@ impl MongoStore {
     pub(super) async fn transact(&self, prefix: &str, changes: TransactionWrites) -> WriteOutcome {
         let client = self.client.clone();
         let mongo = self.mongo.clone();
-        let transaction = async move { writes::transact(&client, &mongo, changes).await };
+        let is_checked = self.options.kinds.have_checks();
+        let transaction = async move {
+            let again = is_checked.then(|| changes.clone());
+            match (writes::transact(&client, &mongo, changes, Marks::Kept).await, again) {
+                (Ok(WriteOutcome::Failed(StorageError::Refused(_))), Some(changes)) => {
+                    writes::transact(&client, &mongo, changes, Marks::Exempt).await
+                }
+                (written, _) => written,
+            }
+        };
         match self.run_write(prefix, transaction).await {
             Ok(Ok(written)) => written,
             Ok(Err(error)) => WriteOutcome::Failed(classify(&error)),
@@ -222,37 +233,81 @@ impl Sent {
     }
 }
 
-async fn insert(client: &CausalClient, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
+/// Inserts documents. If `is_checked`, those that break the rules of their kind are inserted with a mark.
+async fn insert(
+    client: &CausalClient,
+    collection: &Collection<RawDocumentBuf>,
+    changes: Vec<MongoWrite>,
+    is_checked: bool,
+) -> Sent {
     let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted_document).collect();
-    match writes::insert(client, collection, &documents).await {
+    let result = writes::insert(client, collection, &documents).await;
+    match result {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())
         }
-        result => Sent { results: insert_outcomes(result, documents.len()), returned: Vec::new() },
+        result => {
+            let mut results = insert_outcomes(result, documents.len());
+            let has_failed = |result: &WriteOutcome| {
+                matches!(result, WriteOutcome::Conflict | WriteOutcome::Failed(StorageError::Refused(_)))
+            };
+            let failed = results.iter_mut().zip(&documents).filter(|(result, _)| is_checked && has_failed(result));
+            for (result, document) in failed {
+                *result = insert_marked(client, collection, document).await;
+            }
+            Sent { results, returned: Vec::new() }
+        }
     }
 }
 
-/// Sends upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates. If it stops
-/// one again, the content of the document is invalid. Any other result means that the stored document has changed.
+/// Inserts one document, with marks for the rules that it breaks.
+async fn insert_marked(
+    client: &CausalClient,
+    collection: &Collection<RawDocumentBuf>,
+    document: &RawDocumentBuf,
+) -> WriteOutcome {
+    let mut rules = Vec::new();
+    loop {
+        let marked = [kinds::with_marks(document, &rules)];
+        let result = writes::insert(client, collection, &marked).await;
+        match rule_of_insert(&result).filter(|rule| !rules.contains(rule) && rules.len() < RULES_MAX) {
+            Some(rule) => rules.push(rule),
+            None => return insert_outcomes(result, 1).pop().unwrap_or(WriteOutcome::Conflict),
+        }
+    }
+}
+
+/// Sends upserts by compare-and-set. Changes that a rule stopped are sent once more as plain updates. If it stops one again,
+/// the content of the document breaks the rule. Any other result means that the stored document has changed.
+///
+/// If `is_checked`, a stored document whose new content breaks a rule is marked. The caller writes it again, as after any
+/// other change.
 async fn update(
     client: &CausalClient,
     mongo: &Database,
     collection: &Collection<RawDocumentBuf>,
     changes: Vec<MongoWrite>,
+    is_checked: bool,
 ) -> Sent {
     let reply = match writes::update(client, mongo, collection.name(), &changes, UpdateMode::Upsert).await {
         Ok(reply) => reply,
         Err(error) => return Sent::whole(&error, changes),
     };
     writes::remove_torsos(collection, &changes, &reply).await;
-    let stopped = stopped_by_validator(&reply);
+    let stopped: Vec<usize> = broken_rules(&reply).into_iter().map(|(statement, _)| statement).collect();
     let mut results = update_outcomes(Ok(reply), changes.len());
     if !stopped.is_empty() {
         let retried: Vec<MongoWrite> = stopped.iter().filter_map(|index| changes.get(*index).cloned()).collect();
         let proof = writes::update(client, mongo, collection.name(), &retried, UpdateMode::Plain).await;
-        for (index, refusal) in proof.iter().flat_map(proven_invalid) {
-            if let Some(result) = stopped.get(index).and_then(|index| results.get_mut(*index)) {
-                *result = WriteOutcome::Failed(refusal);
+        for (index, rule) in proof.iter().flat_map(broken_rules) {
+            let is_marked = match retried.get(index) {
+                Some(MongoWrite::Update { id, .. }) if is_checked => {
+                    kinds::mark(mongo, collection.name(), id, &rule).await
+                }
+                _ => false,
+            };
+            if let Some(result) = stopped.get(index).and_then(|index| results.get_mut(*index)).filter(|_| !is_marked) {
+                *result = WriteOutcome::Failed(refusal(&rule));
             }
         }
     }

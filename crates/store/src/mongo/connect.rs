@@ -100,6 +100,8 @@ impl MongoStore {
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
             grouped: Mutex::default(),
+            unique: Mutex::default(),
+            unmarked: Mutex::default(),
             pending: PendingSensors::default(),
             seal_forms: SealForms::default(),
         })

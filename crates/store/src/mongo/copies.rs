@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 
-use super::outcome::{check_statements, classify};
+use super::kinds::RULES_MAX;
+use super::outcome::{Rule, broken_rules, check_statements, classify};
 use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
@@ -67,34 +68,47 @@ impl MongoStore {
         Ok(found)
     }
 
-    /// Runs updates of copies in one command.
+    /// Runs updates of copies in one command. Documents that break the rules of their new kind are marked.
     pub(super) async fn run_updates(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        updates: Vec<Document>,
+        mut updates: Vec<Document>,
     ) -> Result<CopyRefreshProgress> {
-        if updates.is_empty() {
-            return Ok(CopyRefreshProgress { documents: 0, is_complete: true });
-        }
+        let mut progress = CopyRefreshProgress { documents: 0, is_complete: true };
         let time_max = self.options.command_timeout / 2;
-        let command = doc! {
-            "update": collection.name(), "updates": updates, "ordered": false,
-            "maxTimeMS": i64::try_from(time_max.as_millis()).unwrap_or(i64::MAX),
-            "writeConcern": { "w": "majority", "j": true },
-        };
-        let mongo = self.mongo.clone();
-        let reply = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await?;
-        if is_expired(&reply) {
-            return Ok(CopyRefreshProgress { documents: 0, is_complete: false });
+        for round in 0..RULES_MAX {
+            if updates.is_empty() {
+                break;
+            }
+            let command = doc! {
+                "update": collection.name(), "updates": updates.clone(), "ordered": false,
+                "maxTimeMS": i64::try_from(time_max.as_millis()).unwrap_or(i64::MAX),
+                "writeConcern": { "w": "majority", "j": true },
+            };
+            let mongo = self.mongo.clone();
+            let reply = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await?;
+            if is_expired(&reply) {
+                progress.is_complete = false;
+                break;
+            }
+            let reply = reply.map_err(|error| classify(&error))?;
+            let broken = if round + 1 < RULES_MAX { broken_rules(&reply) } else { Vec::new() };
+            if broken.is_empty() {
+                check_statements(&reply, "cannot update copies of metadata")?;
+            }
+            if reply.contains_key("writeConcernError") {
+                return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
+            }
+            let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
+            progress.documents += changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default();
+            let marked = |(index, rule): &(usize, Rule)| {
+                let mut update = updates.get(*index)?.clone();
+                update.get_document_mut("u").ok()?.get_document_mut("$set").ok()?.insert(rule.mark(), true);
+                Some(update)
+            };
+            updates = broken.iter().filter_map(marked).collect();
         }
-        let reply = reply.map_err(|error| classify(&error))?;
-        check_statements(&reply, "cannot update copies of metadata")?;
-        if reply.contains_key("writeConcernError") {
-            return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
-        }
-        let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
-        let documents = changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default();
-        Ok(CopyRefreshProgress { documents, is_complete: true })
+        Ok(progress)
     }
 }
 

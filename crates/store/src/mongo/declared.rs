@@ -10,9 +10,10 @@ use mongodb::{Collection, IndexModel};
 
 use super::MongoStore;
 use super::indexes;
+use super::kinds::unique::{UNIQUE_PREFIX, counted_sensors};
 use super::outcome::classify;
 use super::setup::{self, Collections};
-use crate::bucket::{Result, StorageError};
+use crate::bucket::{KindRule, KindRules, Result, StorageError};
 use crate::document::{SENSOR_KIND, copy_field};
 
 /// The name prefix of declared indexes.
@@ -24,6 +25,7 @@ struct DeclaredIndex {
     keys: Document,
     /// The partial filter: the documents that are indexed. `None` for a text index, which has all.
     filter: Option<Document>,
+    is_unique: bool,
 }
 
 /// The declared indexes of one collection, by name.
@@ -51,24 +53,40 @@ fn meta_index(content: Content, name: &str) -> DeclaredIndex {
     let field = copy_field(name);
     let filter = doc! { &field: { "$exists": true } };
     match content {
-        Content::Readings => DeclaredIndex { keys: doc! { field: 1, "start": 1 }, filter: Some(filter) },
-        Content::Sensors => DeclaredIndex { keys: doc! { field: 1 }, filter: Some(filter) },
+        Content::Readings => DeclaredIndex::new(doc! { field: 1, "start": 1 }, filter),
+        Content::Sensors => DeclaredIndex::new(doc! { field: 1 }, filter),
     }
 }
 
 /// Returns the text index over metadata of sensors. A collection can have only one.
 fn text_index(paths: &[String]) -> Option<(String, DeclaredIndex)> {
     let keys: Document = paths.iter().map(|path| (copy_field(path), "text".into())).collect();
-    (!keys.is_empty()).then(|| (format!("{OWNED_PREFIX}text"), DeclaredIndex { keys, filter: None }))
+    (!keys.is_empty()).then(|| (format!("{OWNED_PREFIX}text"), DeclaredIndex { keys, filter: None, is_unique: false }))
 }
 
 /// Returns the index of documents of a kind, by time.
 fn kind_index(content: Content, name: &str) -> DeclaredIndex {
     let time = if content == Content::Readings { "start" } else { "lastSeen" };
-    DeclaredIndex { keys: doc! { time: 1 }, filter: Some(doc! { SENSOR_KIND: name }) }
+    DeclaredIndex::new(doc! { time: 1 }, doc! { SENSOR_KIND: name })
+}
+
+/// Returns the indexes of `unique` metadata. They refuse nothing if the kind only warns.
+fn unique_indexes(kinds: &KindRules) -> DeclaredIndexes {
+    let of_kind = |rule: &KindRule| {
+        let KindRule { name, checks, .. } = rule.clone();
+        checks.unique.into_iter().map(move |path| {
+            let index = DeclaredIndex::new(doc! { copy_field(&path): 1 }, counted_sensors(&name, &path));
+            (format!("{UNIQUE_PREFIX}{name}.{path}"), DeclaredIndex { is_unique: checks.rejects, ..index })
+        })
+    };
+    kinds.all().flat_map(of_kind).collect()
 }
 
 impl DeclaredIndex {
+    fn new(keys: Document, filter: Document) -> Self {
+        Self { keys, filter: Some(filter), is_unique: false }
+    }
+
     fn matches(&self, found: &IndexModel) -> bool {
         let options = found.options.as_ref();
         // The stored keys of a text index do not name its fields.
@@ -76,7 +94,8 @@ impl DeclaredIndex {
             return weights.keys().collect::<BTreeSet<_>>() == self.keys.keys().collect();
         }
         let filter = options.and_then(|options| options.partial_filter_expression.as_ref());
-        found.keys.keys().eq(self.keys.keys()) && filter == self.filter.as_ref()
+        let is_unique = options.is_some_and(|options| options.unique == Some(true));
+        found.keys.keys().eq(self.keys.keys()) && filter == self.filter.as_ref() && is_unique == self.is_unique
     }
 
     fn model(&self, name: &str) -> IndexModel {
@@ -86,6 +105,7 @@ impl DeclaredIndex {
             .name(name.to_owned())
             .default_language(language)
             .partial_filter_expression(self.filter.clone())
+            .unique(self.is_unique.then_some(true))
             .build();
         IndexModel::builder().keys(self.keys.clone()).options(options).build()
     }
@@ -97,6 +117,7 @@ impl MongoStore {
         let [readings, mut of_sensors] = [Content::Readings, Content::Sensors]
             .map(|content| index_models(content, self.options.copies.indexed(database), self.options.kinds.indexed()));
         of_sensors.extend(text_index(&self.options.text));
+        of_sensors.extend(unique_indexes(&self.options.kinds));
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of_sensors)]
     }
 
@@ -112,38 +133,63 @@ impl MongoStore {
             }
         }
         for (collection, declared) in self.declared_indexes(database) {
-            let stored = self.owned_indexes(&collection).await?;
-            let is_declared =
-                |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
-            for (name, _) in stored.iter().filter(|(name, found)| !is_declared(name, found)) {
-                tracing::info!(collection = collection.name(), index = name, "dropping an undeclared index");
-                let name = name.clone();
-                let target = collection.clone();
-                // Not under the limit of concurrent commands, because this can take long.
-                let dropped = tokio::spawn(async move { target.drop_index(name).await });
-                join(dropped).await?;
-                changed += 1;
-            }
-            let is_stored =
-                |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
-            for (name, index) in declared.iter().filter(|(name, index)| !is_stored(name, index)) {
-                tracing::info!(collection = collection.name(), index = name, "creating a declared index");
-                let model = index.model(name);
-                let target = collection.clone();
-                let created = tokio::spawn(async move { target.create_index(model).await.map(drop) });
-                join(created).await?;
-                changed += 1;
-            }
+            changed += self.update_indexes(&collection, &declared, OWNED_PREFIX).await?;
         }
         Ok(changed)
     }
 
-    /// Lists the stored indexes with the name prefix of declared ones.
-    async fn owned_indexes(&self, collection: &Collection<RawDocumentBuf>) -> Result<BTreeMap<String, IndexModel>> {
+    /// As [`MongoStore::update_declared_indexes`], for the indexes of `unique` metadata only.
+    pub(super) async fn settle_unique_indexes(&self, database: &str) -> Result<u64> {
+        let sensors = Collections::new(&self.mongo, database).sensors;
+        self.update_indexes(&sensors, &unique_indexes(&self.options.kinds), UNIQUE_PREFIX).await
+    }
+
+    /// Updates the indexes of a collection whose names have this prefix.
+    async fn update_indexes(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        declared: &DeclaredIndexes,
+        prefix: &str,
+    ) -> Result<u64> {
+        let mut changed = 0;
+        let stored = self.owned_indexes(collection, prefix).await?;
+        let is_declared = |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
+        for (name, _) in stored.iter().filter(|(name, found)| !is_declared(name, found)) {
+            tracing::info!(collection = collection.name(), index = name, "dropping an undeclared index");
+            let name = name.clone();
+            let target = collection.clone();
+            // Not under the limit of concurrent commands, because this can take long.
+            let dropped = tokio::spawn(async move { target.drop_index(name).await });
+            join(dropped).await?;
+            changed += 1;
+        }
+        let is_stored = |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
+        for (name, index) in declared.iter().filter(|(name, index)| !is_stored(name, index)) {
+            tracing::info!(collection = collection.name(), index = name, "creating a declared index");
+            if index.is_unique
+                && let (Some(counted), Some(field)) = (&index.filter, index.keys.keys().next())
+            {
+                self.mark_duplicates(collection, counted, field).await?;
+            }
+            let model = index.model(name);
+            let target = collection.clone();
+            let created = tokio::spawn(async move { target.create_index(model).await.map(drop) });
+            join(created).await?;
+            changed += 1;
+        }
+        Ok(changed)
+    }
+
+    /// Lists the stored indexes with a name prefix.
+    async fn owned_indexes(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        prefix: &str,
+    ) -> Result<BTreeMap<String, IndexModel>> {
         let collection = collection.clone();
         let listed = async move { indexes::list(&collection).await.map_err(|e| classify(&e)) };
         let owned = |found: IndexModel| {
-            let name = found.options.as_ref()?.name.clone().filter(|name| name.starts_with(OWNED_PREFIX))?;
+            let name = found.options.as_ref()?.name.clone().filter(|name| name.starts_with(prefix))?;
             Some((name, found))
         };
         Ok(self.read(listed).await?.into_iter().filter_map(owned).collect())

@@ -10,7 +10,9 @@ use super::MongoStore;
 use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
-use crate::bucket::store::{Extent, GroupUpdateStep, MongoExtras, StaleCopyStep};
+use crate::bucket::store::{
+    Extent, GroupUpdateStep, MongoExtras, SettledIndexes, StaleCopyStep, UniqueClaim, UniqueOwner,
+};
 use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, KindRules, Result, StorageError};
 use crate::document::{CopyPlan, GroupPage};
 
@@ -128,7 +130,13 @@ impl MongoExtras for MongoStore {
         Ok(GroupUpdateStep { progress, last_key: end_key })
     }
 
-    async fn settle_indexes(&self, database: &str) -> Result<u64> {
-        self.update_declared_indexes(database).await
+    async fn settle_indexes(&self, database: &str) -> Result<SettledIndexes> {
+        self.settle_validators(database).await?;
+        let changed = self.update_declared_indexes(database).await?;
+        Ok(SettledIndexes { changed, exempt: self.settle_marks(database).await? })
+    }
+
+    async fn claim_unique(&self, database: &str, claim: &UniqueClaim<'_>) -> Result<Option<UniqueOwner>> {
+        self.claim(database, claim).await
     }
 }

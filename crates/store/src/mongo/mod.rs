@@ -13,6 +13,7 @@ mod declared;
 mod extras;
 mod groups;
 mod indexes;
+mod kinds;
 mod messages;
 mod outcome;
 mod pages;
@@ -29,7 +30,7 @@ mod versions;
 mod walk;
 mod writes;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mongodb::Database;
@@ -76,6 +77,10 @@ pub struct MongoStore {
     created: Mutex<HashSet<String>>,
     /// Databases whose collection of group documents this process has created or found.
     grouped: Mutex<HashSet<String>>,
+    /// Databases whose indexes of `unique` metadata this process has created or found.
+    unique: Mutex<HashSet<String>>,
+    /// The last marked document that the job examined, by collection and mark, unless it examined all.
+    unmarked: Mutex<HashMap<String, String>>,
     pending: PendingSensors,
     seal_forms: SealForms,
 }
@@ -87,7 +92,8 @@ impl MongoStore {
         if !is_known {
             let mongo = self.mongo.clone();
             let name = database.to_owned();
-            let create = async move { setup::create(&mongo, &name).await };
+            let kinds = self.options.kinds.clone();
+            let create = async move { setup::create(&mongo, &name, &kinds).await };
             self.run_write(&collection_prefix(database), create).await?.map_err(|e| classify(&e))?;
             self.created.lock().insert(database.to_owned());
         }
@@ -98,6 +104,7 @@ impl MongoStore {
     fn forget(&self, database: &str) {
         self.created.lock().remove(database);
         self.grouped.lock().remove(database);
+        self.unique.lock().remove(database);
     }
 }
 

@@ -4,6 +4,7 @@
 use bson::Document;
 use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
+use super::kinds::unique::UNIQUE_PREFIX;
 use super::messages;
 use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError, Unusable};
@@ -199,21 +200,55 @@ fn statement_outcome(code: i32, message: &str) -> WriteOutcome {
     }
 }
 
-/// Returns the indexes of the statements that the validator stopped. The invalid document of an upsert can be the stored
-/// one after the update, or the new one that it would have inserted.
-pub fn stopped_by_validator(reply: &Document) -> Vec<usize> {
-    proven_invalid(reply).into_iter().map(|(statement, _)| statement).collect()
+/// A rule for documents that the server enforces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// The collection's validator.
+    Schema,
+    /// The unique index of a metadata field, such as `meta.serial`.
+    Unique(String),
 }
 
-/// Returns the indexes of the plain updates that the validator stopped, with the errors. A plain update never inserts, so
-/// the validator checked the document with the expected rev.
-pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
-    let errors = write_errors(reply).filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
-    let refusal = |error: &Document| {
-        let detail = messages::server_error(VALIDATION, error.get_str("errmsg").unwrap_or(""));
-        Some((statement(error)?, StorageError::Refused(detail)))
+impl Rule {
+    /// Returns the rule that an error of one document names. A duplicate `_id` breaks no rule.
+    fn from_error(code: i32, message: &str) -> Option<Self> {
+        match code {
+            VALIDATION => Some(Self::Schema),
+            DUPLICATE_KEY if message.contains(UNIQUE_PREFIX) => {
+                let (_, key) = message.split_once("dup key: { ")?;
+                Some(Self::Unique(key.split_once(':')?.0.to_owned()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the indexes of the statements that a validator or a unique index stopped, with the rules. The document of an
+/// upsert can be the stored one after the update, or the new one that it would have inserted. That of a plain update is the
+/// one with the expected rev.
+pub fn broken_rules(reply: &Document) -> Vec<(usize, Rule)> {
+    let broken = |error: &Document| {
+        let (code, message) = code_and_message(error);
+        Some((statement(error)?, Rule::from_error(code, message)?))
     };
-    errors.filter_map(refusal).collect()
+    write_errors(reply).filter_map(broken).collect()
+}
+
+/// Returns the rule that the only document of an insert breaks.
+pub fn rule_of_insert(result: &Result<(), Error>) -> Option<Rule> {
+    let Err(error) = result else { return None };
+    let ErrorKind::InsertMany(partial) = error.kind.as_ref() else { return None };
+    let error = partial.write_errors.iter().flatten().next()?;
+    Rule::from_error(error.code, &error.message)
+}
+
+/// Returns the refusal of a document that breaks a rule.
+pub fn refusal(rule: &Rule) -> StorageError {
+    let (code, message) = match rule {
+        Rule::Schema => (VALIDATION, "Document failed validation".to_owned()),
+        Rule::Unique(field) => (DUPLICATE_KEY, format!("another sensor has the same {field}")),
+    };
+    StorageError::Refused(messages::server_error(code, &message))
 }
 
 /// Returns the outcome of `count` plain updates by compare-and-set in a transaction. They succeed only if all of them

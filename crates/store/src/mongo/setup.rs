@@ -6,10 +6,11 @@ use mongodb::options::IndexOptions;
 use mongodb::{Collection, Database, IndexModel};
 
 use super::indexes::{self, Index};
+use super::kinds::schema;
 use super::messages;
 use super::outcome::has_code;
 use super::versions::{self, OUTDATED, is_outdated};
-use crate::bucket::Result;
+use crate::bucket::{KindRules, Result};
 use crate::names::collection_prefix;
 
 const NAMESPACE_EXISTS: i32 = 48;
@@ -57,30 +58,40 @@ pub fn databases(mongo: &Database) -> Collection<Document> {
 }
 
 /// Creates missing collections and indexes, and adds the database to the list.
-pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
+pub async fn create(mongo: &Database, database: &str, kinds: &KindRules) -> Result<(), Error> {
     let collections = Collections::new(mongo, database);
     // Keep the validators of a later version.
     let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::schema_version() } };
     if databases(mongo).find_one(is_newer).await?.is_none() {
-        let of_readings = [
-            (&collections.buckets, page_schema()),
-            (&collections.overflow, page_schema()),
-            (&collections.days, day_schema()),
-        ];
-        for (collection, schema) in of_readings {
+        let [buckets, overflow, (sensors, of_sensors)] = kind_validators(mongo, database, kinds);
+        let days = (collections.days.clone(), doc! { "$jsonSchema": day_schema() });
+        for (collection, validator) in [buckets, overflow, days] {
             // Of an old collection, the job `index` creates it: that can take longer than writes may wait.
-            if create_collection(mongo, collection.name(), schema).await? {
-                indexes::create(collection, &by_measurement()).await?;
+            if create_collection(mongo, collection.name(), validator).await? {
+                indexes::create(&collection, &by_measurement()).await?;
             }
         }
-        create_collection(mongo, collections.months.name(), schema("sensor start end rev totals")).await?;
-        create_collection(mongo, collections.sensors.name(), schema("rev measurement tags fields recent")).await?;
+        let of_months = doc! { "$jsonSchema": schema("sensor start end rev totals") };
+        create_collection(mongo, collections.months.name(), of_months).await?;
+        create_collection(mongo, sensors.name(), of_sensors).await?;
         create_view(mongo, database).await;
     }
     for (collection, index) in required_indexes(&collections) {
         indexes::create(collection, &index).await?;
     }
     list(mongo, database).await
+}
+
+/// Returns the collections whose validators depend on the kinds of sensors.
+pub fn kind_validators(
+    mongo: &Database,
+    database: &str,
+    kinds: &KindRules,
+) -> [(Collection<bson::RawDocumentBuf>, Document); 3] {
+    let Collections { buckets, overflow, sensors, .. } = Collections::new(mongo, database);
+    let of_pages = schema::of_pages(page_schema(), kinds);
+    let of_sensors = schema::of_sensors(self::schema("rev measurement tags fields recent"), kinds);
+    [(buckets, of_pages.clone()), (overflow, of_pages), (sensors, of_sensors)]
 }
 
 /// The view of a database's single readings.
@@ -118,7 +129,8 @@ async fn create_view(mongo: &Database, database: &str) {
 /// Creates the collection of group documents if it is missing. Only databases with groups have one.
 pub async fn create_groups(mongo: &Database, collections: &Collections) -> Result<(), Error> {
     let groups = &collections.groups;
-    create_collection(mongo, groups.name(), schema("group value from count members")).await?;
+    let validator = doc! { "$jsonSchema": schema("group value from count members") };
+    create_collection(mongo, groups.name(), validator).await?;
     // For users who read the documents of a group and value in member order.
     let by_value = Index { keys: doc! { "group": 1, "value": 1, "from": 1 }, sparse: false };
     // For queries for the groups of a sensor.
@@ -135,7 +147,7 @@ pub async fn prepare_migration(mongo: &Database, database: &str) -> Result<(), E
     let options = IndexOptions::builder().name(OUTDATED.to_owned()).partial_filter_expression(is_outdated()).build();
     let keys = doc! { "schemaVersion": 1, "_id": 1 };
     days.create_index(IndexModel::builder().keys(keys).options(options).build()).await?;
-    restore_validator(mongo, days.name(), day_schema()).await
+    restore_validator(mongo, days.name(), doc! { "$jsonSchema": day_schema() }).await
 }
 
 /// Adds a database to the list.
@@ -179,12 +191,12 @@ fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumen
 }
 
 /// Returns true if the collection is new.
-async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<bool, Error> {
+async fn create_collection(mongo: &Database, name: &str, validator: Document) -> Result<bool, Error> {
     let with_zstd = doc! { "wiredTiger": { "configString": "block_compressor=zstd" } };
     let command = |engine: Option<Document>| {
         let mut command = doc! {
             "create": name,
-            "validator": { "$jsonSchema": schema.clone() },
+            "validator": validator.clone(),
             "validationLevel": "moderate",
             "writeConcern": { "w": "majority", "j": true },
         };
@@ -200,21 +212,18 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
     match result {
         // A restored collection can lack its validator.
         Err(error) if has_code(&error, &[NAMESPACE_EXISTS]) => {
-            restore_validator(mongo, name, schema).await.map(|()| false)
+            restore_validator(mongo, name, validator).await.map(|()| false)
         }
         result => result.map(|_| true),
     }
 }
 
-/// Sets the validator if it differs. This needs a privilege that the role `readWrite` lacks. Without a validator,
+/// Sets the validator of a collection if it differs. Does nothing without the collection. This needs a privilege that the role `readWrite` lacks. Without a validator,
 /// `remove_torsos` removes the incomplete documents that updates of deleted pages create.
-async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
-    let validator = doc! { "$jsonSchema": schema };
+pub async fn restore_validator(mongo: &Database, name: &str, validator: Document) -> Result<(), Error> {
     let mut found = mongo.list_collections().filter(doc! { "name": name }).await?;
-    while found.advance().await? {
-        if found.deserialize_current()?.options.validator.as_ref() == Some(&validator) {
-            return Ok(());
-        }
+    if !found.advance().await? || found.deserialize_current()?.options.validator.as_ref() == Some(&validator) {
+        return Ok(());
     }
     let command = doc! {
         "collMod": name,

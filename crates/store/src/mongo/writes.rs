@@ -7,7 +7,8 @@ use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{ClientSession, Collection, Database};
 
 use super::copies::NewCopies;
-use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
+use super::kinds::{EXEMPT, with_marks};
+use super::outcome::{Rule, exact_updates_outcome, statement, transaction_outcome};
 use super::reads::CausalClient;
 use super::setup::Collections;
 use crate::bucket::WriteKind;
@@ -233,15 +234,26 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[M
 /// The changes of one transaction: first those in `buckets`, which include page 0, then those in `overflow`.
 pub type TransactionWrites = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
+/// The treatment of the pages of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marks {
+    /// The pages are not marked.
+    Kept,
+    /// All of them are marked as exempt from the schema of their kind. The job `index` removes the mark of those that
+    /// conform.
+    Exempt,
+}
+
 /// Writes all changes in one transaction.
 pub async fn transact(
     client: &CausalClient,
     mongo: &Database,
     changes: TransactionWrites,
+    marks: Marks,
 ) -> Result<WriteOutcome, Error> {
     let mut session = client.session().await?;
     session.start_transaction().write_concern(durable()).await?;
-    let written = all_changes(&mut session, mongo, changes).await;
+    let written = all_changes(&mut session, mongo, changes, marks).await;
     match written {
         Ok(WriteOutcome::Applied) => match session.commit_transaction().await {
             Ok(()) => {
@@ -263,8 +275,18 @@ async fn all_changes(
     session: &mut ClientSession,
     mongo: &Database,
     changes: TransactionWrites,
+    marks: Marks,
 ) -> Result<WriteOutcome, Error> {
     for (collection, changes) in changes {
+        if marks == Marks::Exempt {
+            let id = |change: &MongoWrite| match change {
+                MongoWrite::Update { id, .. } => Some(id.clone()),
+                MongoWrite::Insert(_) | MongoWrite::Remove { .. } => None,
+            };
+            let ids: Vec<String> = changes.iter().filter_map(id).collect();
+            let update = doc! { "$set": { EXEMPT: true } };
+            collection.update_many(doc! { "_id": { "$in": ids } }, update).session(&mut *session).await?;
+        }
         let (inserts, rest): (Vec<_>, Vec<_>) =
             changes.into_iter().enumerate().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
         let (updates, removes): (Vec<_>, Vec<_>) =
@@ -284,8 +306,11 @@ async fn all_changes(
             }
         }
         for chunk in chunks(inserts) {
-            let documents: Vec<RawDocumentBuf> =
+            let mut documents: Vec<RawDocumentBuf> =
                 chunk.into_iter().filter_map(|(_, change)| inserted_document(change)).collect();
+            if marks == Marks::Exempt {
+                documents.iter_mut().for_each(|document| *document = with_marks(document, &[Rule::Schema]));
+            }
             collection.insert_many(documents).session(&mut *session).await?;
         }
     }

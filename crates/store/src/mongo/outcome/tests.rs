@@ -37,14 +37,16 @@ fn reply(n: i32, codes: &[(i32, i32)]) -> Document {
 }
 
 #[test]
-fn only_a_plain_update_proves_that_content_is_invalid() {
+fn statements_that_a_rule_stopped_are_found() {
     let upserts = reply(1, &[(1, DUPLICATE_KEY), (2, VALIDATION), (3, WRITE_CONFLICT)]);
-    assert_eq!(stopped_by_validator(&upserts), [2]);
+    assert_eq!(broken_rules(&upserts), [(2, Rule::Schema)], "a duplicate _id breaks no rule");
     let outcomes = update_outcomes(Ok(upserts), 4);
     assert_eq!(outcomes[..3], [WriteOutcome::Applied, WriteOutcome::Conflict, WriteOutcome::Conflict]);
     assert!(matches!(outcomes[3], WriteOutcome::Failed(StorageError::Busy(_))));
-    let proven = proven_invalid(&reply(1, &[(0, VALIDATION), (2, WRITE_CONFLICT)]));
-    assert!(matches!(proven[..], [(0, StorageError::Refused(_))]), "{proven:?}");
+    let message = "E11000 duplicate key error collection: t.s index: hourglass.unique.press.serial dup key: { meta.serial: \"A\" }";
+    let rule = Rule::from_error(DUPLICATE_KEY, message);
+    assert_eq!(rule, Some(Rule::Unique("meta.serial".to_owned())));
+    assert!(matches!(rule.map(|rule| refusal(&rule)), Some(StorageError::Refused(_))));
 }
 
 #[test]
