@@ -11,6 +11,7 @@ use crate::access::Caller;
 use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{KnownSettings, SensorDocument, UnflushedReadings};
+use crate::faults;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
@@ -154,6 +155,7 @@ impl Query {
         budget.wait_for_turn().await?;
         // The guard is dropped when the query ends or its client disconnects.
         let _running = self.metrics.query_running();
+        faults::halt_at("query_runs").await;
         let answer = budget.in_time(query).await;
         budget.release_turn();
         answer?

@@ -126,7 +126,7 @@ fn each_endpoint_runs_in_its_lane() {
 #[test]
 fn work_in_other_lanes_ends_when_its_client_leaves() {
     let halt = Halt::new();
-    let server = halt.launch(Launch::embedded(), "summaries_read").start();
+    let server = halt.launch(Launch::embedded(), "query_runs").start();
     write_flushed(&server, "m,s=1 v=1 1768485600");
     halt.set();
     let send = |head: &str, body: usize| {
@@ -137,8 +137,8 @@ fn work_in_other_lanes_ends_when_its_client_leaves() {
         stream
     };
     let asked = send("GET /api/v1/summary?measurement=m&from=2026-01-15&to=2026-01-16", 0);
-    halt.await_met("a query reads");
     let running = || metric(&server, "hourglass_query_running");
+    halt.await_met("a query runs");
     assert!(running() > 0.0);
     drop(asked);
     wait_until("the query has ended", || running() == 0.0);

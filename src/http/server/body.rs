@@ -59,8 +59,8 @@ pub struct BodyLimit {
 }
 
 impl BodyLimit {
-    /// The limit of settings and the like.
-    pub const SETTINGS: Self = Self { bytes: 64 << 10, key: "the maximum of settings" };
+    /// The limit of settings and the like. A rename has two names of up to 64 KiB.
+    pub const SETTINGS: Self = Self { bytes: 192 << 10, key: "the maximum of settings" };
 
     fn of(app: &App) -> Self {
         Self { bytes: app.settings.limits.body_bytes, key: "limits.body_bytes" }

@@ -94,7 +94,6 @@ fn what_was_acked_before_a_kind_is_stored_with_a_mark() {
                 && marked("d.buckets", "2026-01-15T15 machine,s=2 0", "exempt")
                 && marked("d.buckets", "2026-01-15T15 machine,s=3 0", "exempt")
                 && marked("d.overflow", "2026-01-15T15 machine,s=3 1", "exempt")
-                && marked("d.sensors", "machine,s=1", "exempt")
                 && marked("d.sensors", "machine,s=2", "duplicate.serial")
         });
         let note = settle(&server)["note"].as_str().unwrap_or_default().to_owned();
