@@ -91,5 +91,5 @@ fn refused_bodies_take_little_memory() {
             });
         }
     });
-    Memory::assert_growth_at_most(&server, before, (CLIENTS as u64 * (64 + 32) << 10) + (30 << 20));
+    Memory::assert_growth_at_most(&server, before, ((CLIENTS as u64 * (64 + 32)) << 10) + (30 << 20));
 }
