@@ -97,6 +97,9 @@ pub async fn read_small(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiR
     let mut start = BodyStart::new(app);
     let limit = BodyLimit::of(app);
     let limit = BodyLimit { bytes: limit.bytes.min(SMALL_BODY_BYTES), ..limit };
+    if limit.check_length(headers).is_err() {
+        return Ok(SmallBody::Large(start));
+    }
     let mut decoding = decode(app, headers, limit)?;
     while let Some(data) = start.pace.data(body).await? {
         start.frames.push(data.clone());
