@@ -77,7 +77,7 @@ fn a_small_body_that_decompresses_to_a_large_one_is_complete() {
     }
 }
 
-/// What changes data or settings is bulk work, what reads them is a query, and what tells the state must always answer.
+/// Changes of data and settings are bulk work and reads are queries. Health and metrics must always answer.
 #[test]
 fn each_endpoint_runs_in_its_lane() {
     let server = Launch::embedded().config("[telemetry]\nlog_level = \"hourglass::http=debug\"\n").start();
@@ -122,7 +122,7 @@ fn each_endpoint_runs_in_its_lane() {
     }
 }
 
-/// What a request does in another lane must end with its connection.
+/// The work of a request in another lane ends with its connection.
 #[test]
 fn work_in_other_lanes_ends_when_its_client_leaves() {
     let halt = Halt::new();

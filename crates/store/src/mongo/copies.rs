@@ -6,7 +6,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::kinds::RULES_MAX;
-use super::outcome::{Rule, broken_rules, check_statements, classify};
+use super::outcome::{Rule, broken_rules, check_statements, classify, write_errors};
 use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
@@ -93,7 +93,14 @@ impl MongoStore {
             }
             let reply = reply.map_err(|error| classify(&error))?;
             let broken = if round + 1 < RULES_MAX { broken_rules(&reply) } else { Vec::new() };
-            if broken.is_empty() {
+            let marked = |(index, rule): &(usize, Rule)| {
+                let mut update = updates.get(*index)?.clone();
+                update.get_document_mut("u").ok()?.get_document_mut("$set").ok()?.insert(rule.mark(), true);
+                Some(update)
+            };
+            let again: Vec<Document> = broken.iter().filter_map(marked).collect();
+            // Another error must not hide behind a broken rule: the sensors would count as refreshed.
+            if again.len() < write_errors(&reply).count() {
                 check_statements(&reply, "cannot update copies of metadata")?;
             }
             if reply.contains_key("writeConcernError") {
@@ -101,12 +108,7 @@ impl MongoStore {
             }
             let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
             progress.documents += changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default();
-            let marked = |(index, rule): &(usize, Rule)| {
-                let mut update = updates.get(*index)?.clone();
-                update.get_document_mut("u").ok()?.get_document_mut("$set").ok()?.insert(rule.mark(), true);
-                Some(update)
-            };
-            updates = broken.iter().filter_map(marked).collect();
+            updates = again;
         }
         Ok(progress)
     }
