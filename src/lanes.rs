@@ -32,7 +32,7 @@ const SLICE: Duration = Duration::from_millis(4);
 const BLOCKING_IO: usize = 64;
 const BLOCKING_BULK: usize = 8;
 const BLOCKING_QUERY: usize = 32;
-/// Nice values below that of the process: positive is a lower priority.
+/// Nice values above that of the process. A higher value is a lower priority.
 const NICE_BULK: i32 = 5;
 const NICE_QUERY: i32 = 10;
 /// The lowest priority of Linux.
@@ -52,8 +52,6 @@ thread_local! {
 }
 
 impl Lane {
-    pub const ALL: [Self; 3] = [Self::Io, Self::Bulk, Self::Query];
-
     /// The lane whose thread runs this code.
     #[must_use]
     pub fn current() -> Self {
