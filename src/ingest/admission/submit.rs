@@ -231,12 +231,15 @@ impl Submitter {
         let record = record::deletion::encode(&deletion);
         let memory = record.len();
         let dispatch = self.dispatch.clone();
+        let (owner, mark) = oneshot::channel();
         let logged = move |sequence: Sequence| {
             dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
+            // If nobody waits any more, the mark is dropped here, which ends it.
+            drop(owner.send(Mark::new(sequence, dispatch.marks.clone())));
         };
         let lower_bound = self.member.registry_view.greatest_stamp();
-        let sequence = self.append(lower_bound, record::deletion::KIND_DELETION, record, None, logged).await?;
-        Ok(Mark::new(sequence, self.dispatch.marks.clone()))
+        self.append(lower_bound, record::deletion::KIND_DELETION, record, None, logged).await?;
+        mark.await.map_err(|_| IngestError::Stopping)
     }
 
     /// Logs metadata changes in one record. Returns the record to wait for if the ack level is `store`.

@@ -277,6 +277,25 @@ fn a_stop_does_not_wait_for_the_log_of_another_instance() {
     assert_eq!(answer.status, 503, "{}", answer.text());
 }
 
+/// Regression: a mark that was logged while its deletion gave up belonged to nobody. It held the floor until the next start,
+/// and the stop ended with a record left.
+#[test]
+fn a_mark_ends_with_its_deletion_while_it_is_logged() {
+    let halt = Halt::new();
+    let mut server = halt.launch(Launch::with_store(mongod().uri(&fresh_database_name())), "after_sync").start();
+    write(&server, &format!("m,t=a v=20 {START}\n"));
+    flush(&server);
+    halt.set();
+    let url = server.url(&format!("/query?db={DATABASE}&q={}", encode("DELETE FROM m WHERE v >= 10")));
+    let waiting = std::thread::spawn(move || request("POST", &url, b"", &[]));
+    halt.await_met("the mark is being logged");
+    server.signal("TERM");
+    assert_eq!(waiting.join().expect("a thread").expect("an answer").status, 503);
+    halt.lift();
+    wait_until("it has stopped", || server.exited().is_some());
+    assert!(server.exited().expect("a status").success(), "{}", server.stderr());
+}
+
 /// Previews of DELETE, DROP SERIES and DROP MEASUREMENT, and unknown fields.
 #[test]
 fn a_preview_counts_and_changes_nothing() {
