@@ -29,6 +29,7 @@ use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::lanes::{LaneRuntimes, Lanes};
+use crate::memory;
 use crate::query::Query;
 use crate::query::influx::sensor_test;
 use crate::store::MergedView;
@@ -64,7 +65,7 @@ pub fn run(settings: Settings) -> ExitCode {
 pub(crate) fn run_server(settings: Settings, stop_request: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
     // Print an error after everything that the MongoDB driver logs while its tasks end, so that the reason is the last
     // line.
-    let served = LaneRuntimes::start().context("starting threads").and_then(|runtimes| {
+    let served = LaneRuntimes::start(settings.server.memory).context("starting threads").and_then(|runtimes| {
         let served = runtimes.block_on(|lanes| serve(Arc::new(settings), lanes, stop_request, on_ready));
         runtimes.shut_down(SHUTDOWN_TIMEOUT);
         served
@@ -184,6 +185,7 @@ async fn serve(
     let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence));
     let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
+    let memory = tokio::spawn(memory::watch(settings.server.memory));
     tokio::spawn(keep_samples(app.clone()));
     let mut stop = Stop::new(stop_request.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
@@ -206,7 +208,7 @@ async fn serve(
             RunEnd::Failed
         }
     };
-    [watcher, space, tokens].iter().for_each(JoinHandle::abort);
+    [watcher, space, tokens, memory].iter().for_each(JoinHandle::abort);
     Ok(if is_requested { ending } else { RunEnd::Failed })
 }
 

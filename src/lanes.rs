@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -28,10 +29,10 @@ pub const SMALL_BODY_BYTES: usize = 64 << 10;
 const LONG_POLL: Duration = Duration::from_millis(20);
 /// Time after which a loop lets other tasks run.
 const SLICE: Duration = Duration::from_millis(4);
-/// Maximum number of blocking threads by lane.
-const BLOCKING_IO: usize = 64;
-const BLOCKING_BULK: usize = 8;
-const BLOCKING_QUERY: usize = 32;
+/// Maximum number of blocking threads of io. Query has half of them, and bulk a quarter.
+const BLOCKING: RangeInclusive<usize> = 8..=64;
+/// The share of `server.memory` for each of them. The allocator keeps a few MiB of freed memory for each.
+const MEMORY_PER_THREAD: usize = 16 << 20;
 /// Nice values above that of the process. A higher value is a lower priority.
 const NICE_BULK: i32 = 5;
 const NICE_QUERY: i32 = 10;
@@ -77,15 +78,16 @@ pub struct LaneRuntimes {
 }
 
 impl LaneRuntimes {
-    /// Starts the threads.
+    /// Starts the threads of a process that may use `memory` bytes.
     ///
     /// # Errors
     /// If the system has no threads left.
-    pub fn start() -> std::io::Result<Self> {
+    pub fn start(memory: usize) -> std::io::Result<Self> {
+        let blocking = (memory / MEMORY_PER_THREAD).clamp(*BLOCKING.start(), *BLOCKING.end());
         Ok(Self {
-            io: runtime(Lane::Io, BLOCKING_IO, 0)?,
-            bulk: runtime(Lane::Bulk, BLOCKING_BULK, NICE_BULK)?,
-            query: runtime(Lane::Query, BLOCKING_QUERY, NICE_QUERY)?,
+            io: runtime(Lane::Io, blocking, 0)?,
+            bulk: runtime(Lane::Bulk, blocking / 4, NICE_BULK)?,
+            query: runtime(Lane::Query, blocking / 2, NICE_QUERY)?,
         })
     }
 

@@ -17,6 +17,7 @@ pub mod ingest;
 pub mod kinds;
 pub mod lanes;
 pub mod members;
+mod memory;
 pub mod query;
 pub(crate) mod side_file;
 pub mod tcp;

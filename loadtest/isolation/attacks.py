@@ -5,7 +5,7 @@
 
 Each attack gets a fresh server on the embedded store. Beside it, one client pings and another one posts a reading, every
 10 ms each. Prints one row per attack: requests and their statuses, CPU seconds and memory of the server, polls of over
-20 ms by lane, and the 99th percentile and maximum of both clients in milliseconds. The server listens on loopback only.
+20 ms by lane, and the median, 99th percentile and maximum of both clients in milliseconds. The server listens on loopback only.
 """
 
 import argparse
@@ -34,10 +34,12 @@ def free_port():
 
 
 class Server:
-    def __init__(self, program, memory):
+    def __init__(self, program, memory, store=None):
         self.folder = tempfile.TemporaryDirectory()
         self.port = free_port()
         arguments = [program, "serve", "--data-dir", self.folder.name, "--listen", f"127.0.0.1:{self.port}"]
+        if store:
+            arguments += ["--store", store]
         environment = dict(os.environ, HOURGLASS_SERVER_MEMORY=memory)
         self.process = subprocess.Popen(arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until = time.time() + 60
@@ -88,14 +90,14 @@ class Server:
         self.folder.cleanup()
 
 
-def sensors(server):
-    for start in range(0, SENSORS, 5_000):
+def sensors(server, count=SENSORS):
+    for start in range(0, count, 5_000):
         server.write(f"m,sensor={n} v=1 {HOUR}" for n in range(start, start + 5_000))
 
 
 def texts(server):
-    for start in range(0, 1_000, 100):
-        server.write(f'log t="{n:06}{"x" * 60_000}" {HOUR + n}' for n in range(start, start + 100))
+    for start in range(0, 1_000, 50):
+        server.write(f'log t="{n:06}{"x" * 60_000}" {HOUR + n}' for n in range(start, start + 50))
 
 
 def nothing(_server):
@@ -182,7 +184,7 @@ class Probe(threading.Thread):
 
     def figures(self):
         times = sorted(self.times)
-        return f"{times[int(len(times) * 0.99)]:.0f}, {times[-1]:.0f}"
+        return ", ".join(f"{times[min(int(len(times) * part), len(times) - 1)]:.0f}" for part in (0.5, 0.99, 1))
 
 
 def attack(program, memory, name, clients):
@@ -232,7 +234,7 @@ def main():
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--memory", default="512MiB")
     options = parser.parse_args()
-    print("| attack | answers | seconds | CPU s | MiB before | MiB peak | long polls | ping p99, max ms | ack p99, max ms |")
+    print("| attack | answers | seconds | CPU s | MiB before | MiB peak | long polls | ping p50, p99, max ms | ack p50, p99, max ms |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in options.only:
         attack(options.program, options.memory, name, options.clients)

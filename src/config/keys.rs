@@ -52,10 +52,10 @@ sections! {
         /// Folder for everything that hourglass stores on this machine, including the embedded store and, by default,
         /// the WAL. It is created if missing. A relative path is relative to the working directory. Flag: --data-dir.
         data_dir: PathBuf = "./data", path();
-        /// Memory that hourglass may use in total. The program itself takes 20 MiB. Keys with the default "auto" get
+        /// Memory that hourglass may use in total. The program itself takes 40 MiB. Keys with the default "auto" get
         /// shares of the rest, and each can be set by itself. The start reports the shares and their sum, and warns if
         /// keys make the sum larger than this. auto: a quarter of the memory of the machine, or of the control group
-        /// (container, service) if that is less, 64 to 512 MiB. Flag: --memory.
+        /// (container, service) if that is less, 128 to 512 MiB. Flag: --memory.
         memory: usize = "auto", auto_size(MEMORY_MIN..=TIB);
         /// Maximum number of open connections of all listeners except that of [status], which has as many of its own.
         /// At the limit, a new connection closes the one that has waited longest for its client. A connection waits for
@@ -341,7 +341,7 @@ sections! {
         /// Memory for unflushed readings and the bucket cache, which holds the buckets in use. If the unflushed
         /// readings alone need more, new readings stay in the WAL only, until the store has caught up, and queries
         /// about them wait.
-        /// auto: 30 % of server.memory.
+        /// auto: 29 % of server.memory.
         max_bytes: usize = "auto", auto_size(MIB..=TIB);
     }
 
@@ -401,7 +401,7 @@ sections! {
         /// Maximum memory for known sensors, their other spellings and their fields, on one instance. Beyond it,
         /// readings of new sensors and new fields are rejected, and known ones are still accepted. Sensors that are
         /// read back from the WAL count, but are never rejected.
-        /// auto: 15 % of server.memory.
+        /// auto: 16 % of server.memory.
         max_bytes: usize = "auto", auto_size(64 * KIB..=TIB);
     }
 

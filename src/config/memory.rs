@@ -9,13 +9,13 @@ use super::value::AUTO;
 pub const MEMORY_MIN: usize = 128 * MIB;
 /// The maximum default of `server.memory`.
 const MEMORY_DEFAULT_MAX: usize = 512 * MIB;
-/// The memory of the program itself: used code, stacks, the runtime and metrics.
-const PROGRAM: usize = 20 * MIB;
+/// The memory of the program itself: used code, stacks, the runtime, metrics, and what the allocator keeps.
+const PROGRAM: usize = 40 * MIB;
 
 /// The shares of the memory without [`PROGRAM`], in percent. They add up to 100.
 mod percent {
-    pub const MEMTABLE: usize = 30;
-    pub const CATALOG: usize = 15;
+    pub const MEMTABLE: usize = 29;
+    pub const CATALOG: usize = 16;
     pub const IN_FLIGHT: usize = 12;
     pub const QUEUE: usize = 5;
     pub const QUERIES: usize = 18;

@@ -15,6 +15,7 @@ use super::QueryError;
 use crate::access::Caller;
 use crate::config::QuerySettings;
 use crate::faults;
+use crate::memory;
 
 /// Time that a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
@@ -139,7 +140,9 @@ impl Budget {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
         peak.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
-        if !add(&budgets.used, bytes, all_bytes) {
+        // A request that is alone has its full share even if memory is short, so that it can be answered at all.
+        let is_alone = budgets.used.load(Ordering::Relaxed) < used.load(Ordering::Relaxed);
+        if !add(&budgets.used, bytes, if is_alone { all_bytes } else { memory::left_of(all_bytes) }) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });
         }

@@ -144,15 +144,6 @@ impl Recent {
     }
 }
 
-/// Returns the resident memory of this process in bytes, if the system reports it.
-#[must_use]
-pub fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 /// Returns the bucket of a time by its highest bit and the two bits after it.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);

@@ -29,6 +29,7 @@ use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
 use crate::config::{FLUSHES_MAX, Settings};
 use crate::members::positions::{RequestGuards, SealAtEnd, WalPositions};
+use crate::memory;
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
@@ -353,7 +354,8 @@ impl Shard {
         self.note_health(database, away.or(own_error));
         // Unflushed readings share the memory budget with the cache, and only the cache can shrink.
         let unflushed = self.positions.lag().unflushed_bytes / self.shards;
-        self.cache.set_budget(self.memtable_budget.saturating_sub(unflushed).max(self.memtable_budget / 8));
+        let budget = memory::left_of(self.memtable_budget);
+        self.cache.set_budget(budget.saturating_sub(unflushed).max(budget / 8));
         self.cache.shrink();
         self.positions.note_cache(self.number, self.cache.memory());
         self.context.metrics.cache(self.number, self.cache.len(), self.cache.memory());

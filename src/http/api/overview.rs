@@ -12,8 +12,8 @@ use crate::backup::BackupTimes;
 use crate::clock::now_seconds;
 use crate::http::admin::jobs;
 use crate::http::{App, Health};
+use crate::memory::resident_bytes;
 use crate::reading::time::rfc3339;
-use crate::telemetry::recent::resident_bytes;
 
 /// `GET /api/v1/overview`.
 pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {

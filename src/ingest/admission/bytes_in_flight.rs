@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ingest::IngestError;
+use crate::memory;
 
 /// The bytes that one request has reserved. The reservation grows as the body arrives, and is released on drop, after
 /// the request was acked or refused.
@@ -29,6 +30,11 @@ impl BytesInFlight {
             return Err(IngestError::TooLarge { limit, key });
         }
         let overloaded = IngestError::Overloaded { limit, key };
+        let used = limit.saturating_sub(self.bytes.available_permits());
+        // A request that is alone has its full share even if memory is short, so that it can be acked at all.
+        if used > self.size() && used + bytes > memory::left_of(limit) {
+            return Err(overloaded);
+        }
         let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
         let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
         self.in_flight.increment(count);

@@ -26,7 +26,7 @@ impl WalPositions {
             return None;
         }
         let bytes = state.unflushed_bytes();
-        let has_room = bytes == 0 || bytes + logged.memory <= self.budget;
+        let has_room = bytes == 0 || bytes + logged.memory <= self.budget();
         if has_room && may_dispatch() {
             return Some(self.open(&mut state, logged));
         }

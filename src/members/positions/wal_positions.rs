@@ -8,6 +8,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::log_order_map::LogOrderMap;
 use crate::bucket::{MergeCounts, StorageError};
+use crate::memory;
 use crate::telemetry::Ledger;
 use crate::wal::Sequence;
 
@@ -134,9 +135,14 @@ impl WalPositions {
         self.wait_until(|state| (!state.is_live).then_some(state.dispatched + 1)).await
     }
 
+    /// The bytes of unflushed readings that may be in memory now.
+    pub fn budget(&self) -> usize {
+        memory::left_of(self.budget)
+    }
+
     /// Waits until there is memory to dispatch more.
     pub async fn wait_for_room(&self) {
-        self.wait_until(|state| (state.unflushed_bytes() <= self.budget / 4 * 3).then_some(())).await;
+        self.wait_until(|state| (state.unflushed_bytes() <= self.budget() / 4 * 3).then_some(())).await;
     }
 
     /// Waits until everything up to a record is in the store.
@@ -315,7 +321,7 @@ impl WalPositions {
     /// Returns true if memory or WAL space is short, so that everything is due.
     pub fn is_pressed(&self) -> bool {
         let state = self.state.lock();
-        state.is_wal_pressed || state.unflushed_bytes() > self.budget / 2
+        state.is_wal_pressed || state.unflushed_bytes() > self.budget() / 2
     }
 
     /// Returns true if WAL space is short, or a caller waits for truncation.
