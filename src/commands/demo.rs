@@ -35,6 +35,9 @@ const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%
     &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
 /// What MongoDB's documents show besides readings (docs/patterns.md), and the page as groups, kinds and units.
 const DECLARATIONS: &str = r#"
+[meta]
+text = ["name", "site"]
+
 [[meta.copy]]
 name = "site"
 index = true
@@ -57,7 +60,9 @@ buckets = { temp = [15, 18, 21, 24, 27, 30] }
 [[kinds]]
 name = "meter"
 measurement = "energy"
-index = true
+action = "reject"
+unique = ["serial"]
+fields = { properties = { power_kw = { type = "number", minimum = 0, maximum = 5000 } } }
 units = { power_kw = "kW", energy_kwh = "kWh" }
 "#;
 /// Logs the events of the factory, and the warnings of the service.

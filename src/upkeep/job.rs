@@ -91,8 +91,12 @@ impl Run {
         self.state.update(|status| status.note = note);
     }
 
-    /// Reports work that this run could not do, so that a person should look at it. `/health` shows it.
+    /// Reports work that this run could not do, so that a person should look at it. `/health` shows it. The log has it
+    /// once, not for each run.
     pub fn report(&self, problem: String) {
+        if self.state.status().problem.as_ref() != Some(&problem) {
+            tracing::error!(job = self.state.name, problem, "job cannot do all of its work");
+        }
         *self.problem.lock() = Some(problem);
     }
 

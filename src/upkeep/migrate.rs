@@ -79,9 +79,7 @@ impl Job for Migrate {
         run.set_left(Some(failures.count));
         if failures.count > 0 {
             let Failures { count, named } = failures;
-            let problem = format!("{count} days or databases cannot be migrated: {}", named.join("; "));
-            tracing::warn!(problem, "migration incomplete");
-            run.report(problem);
+            run.report(format!("{count} days or databases cannot be migrated: {}", named.join("; ")));
         }
         Ok(None)
     }

@@ -201,6 +201,7 @@ fn every_pattern_has_an_example(store: &str) {
     let examples = [
         ("bucket and computed", "buckets", exists("summary.temp.avg")),
         ("distribution", "buckets", exists("summary.temp.distribution.counts.6")),
+        ("distribution of days", "days", exists("day.temp.distribution.counts.6")),
         ("days that are over", "days", doc! { "form": "packed", "day.temp.max": { "$gt": 0 } }),
         ("outlier: a page with overflow", "buckets", exists("overflow.pages")),
         ("outlier: overflow pages", "overflow", doc! { "page": { "$gte": 1 } }),
@@ -216,11 +217,31 @@ fn every_pattern_has_an_example(store: &str) {
         ("both directions: a sensor", "sensors", doc! { "groups.owner": "maintenance" }),
         ("many to many", "sensors", doc! { "groups.serves": { "$all": ["Bremen, hall 2", "bremen, line a"] } }),
         ("polymorphic", "days", doc! { "kind": "thermometer" }),
-        ("versions side by side", "days", doc! { "schemaVersion": 2 }),
+        ("unique metadata", "sensors", doc! { "kind": "meter", "meta.serial": { "$exists": true } }),
+        ("versions side by side: sensors", "sensors", doc! { "schemaVersion": 1 }),
+        ("versions side by side: days", "days", doc! { "schemaVersion": 2 }),
+        ("the view of single readings", "recent_readings", doc! { "measurement": "tank" }),
     ];
     for (pattern, collection, filter) in examples {
-        wait_until(pattern, || !find(store, &format!("default.{collection}"), filter.clone()).is_empty());
+        wait_until(pattern, || !find_one(store, collection, filter.clone()).is_empty());
     }
+    let uncounted = doc! { "measurement": "climate", "day.temp.distribution": { "$exists": false } };
+    assert!(find_one(store, "days", uncounted).is_empty(), "each day of the history has its distribution");
+    let definitions = |command: Document| run_command(store, None, command).to_string();
+    wait_until("the indexes", || {
+        let indexes = definitions(doc! { "listIndexes": "default.sensors" });
+        let names = ["unique.meter.serial", "text", "kind.thermometer", "meta.site"];
+        names.iter().all(|name| indexes.contains(&format!("\"hourglass.{name}\"")))
+    });
+    let validators = definitions(doc! { "listCollections": 1, "filter": { "name": "default.buckets" } });
+    assert!(validators.contains("power_kw") && validators.contains("moderate"), "{validators}");
+}
+
+fn find_one(store: &str, collection: &str, filter: Document) -> Vec<Document> {
+    in_mongo(store, async |mongo| {
+        let found = mongo.collection(&format!("default.{collection}")).find_one(filter).await.unwrap();
+        found.into_iter().collect()
+    })
 }
 
 /// In MongoDB everything is kept, and another demo does not add to it.

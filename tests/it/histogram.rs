@@ -181,6 +181,10 @@ fn life_of_a_histogram(store: String, other_store: String) {
         assert_eq!((&unplaced["counts"], &unplaced["unplaced"]), (&json!([0, 0, 0]), &json!(values.len())));
     };
     expired(&case);
+    // Regression: the notice about a part of an hour said that everything but count, sum and so on was without an answer.
+    let part = format!("/api/v1/histogram?db=w&sensor=m,s=0&field=temp&from={}&to={}", case.from + 1, case.from + DAY);
+    let answer = case.server.fetch(&part);
+    assert!(answer["notices"].to_string().contains("for histograms, count"), "{answer}");
     case.server.kill_and_restart();
     expired(&case);
     // A copy in the other kind of store has them, too, and the same digest.

@@ -47,7 +47,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("backup", 2_000),
     ("verify", 1_060),
     ("edits", 400),
-    ("upkeep", 2_460),
+    ("upkeep", 2_465),
     ("http", 7_800),
     ("tcp", 490),
     ("app", 1_100),

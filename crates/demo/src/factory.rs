@@ -147,6 +147,9 @@ impl SimulatedSensor {
         if !unit.is_empty() {
             meta["unit"] = json!(unit);
         }
+        if self.signal.kind == Kind::Energy {
+            meta["serial"] = json!(format!("{model}-{:08x}", self.signal.own_seed >> 32));
+        }
         json!({ "sensor": self.key, "meta": meta })
     }
 }

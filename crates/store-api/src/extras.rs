@@ -55,6 +55,8 @@ pub struct UniqueOwner {
 pub struct SettledIndexes {
     /// The number of indexes created and dropped.
     pub changed: u64,
+    /// The indexes that the server refuses to create, with its reasons.
+    pub refused: Vec<String>,
     /// The `_id`s of some documents that violate their kind and are exempt.
     pub exempt: Vec<String>,
 }

@@ -76,8 +76,8 @@ pub fn expired_readings_notice(database: &str, start_ns: i64) -> String {
     let before = rfc3339(start_ns);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
-         answered from those for count, sum, mean, min, max, spread, first and last of numbers; everything else, including parts of \
-         hours, is answered as if there were nothing before {before}"
+         answered from those for histograms, count, sum, mean, min, max, spread, first and last of numbers; everything else, \
+         including parts of hours, is answered as if there were nothing before {before}"
     )
 }
 

@@ -18,6 +18,11 @@ fn copy_collections(from: &str, to: &str) {
             let copied =
                 doc! { "aggregate": &name, "cursor": {}, "pipeline": [{ "$out": { "db": to, "coll": &name } }] };
             database.run_command(copied).await.unwrap();
+            let mut indexes = database.collection::<Document>(&name).list_indexes().await.unwrap();
+            while indexes.advance().await.unwrap() {
+                let index = indexes.deserialize_current().unwrap();
+                client.database(to).collection::<Document>(&name).create_index(index).await.unwrap();
+            }
         }
     });
 }

@@ -109,6 +109,14 @@ fn a_cut_or_changed_archive_is_refused_and_changes_nothing() {
             refuse(&changed, "", &format!("byte {flip} of {name}"));
         }
     }
+    // With a file twice, only one of them could be restored.
+    for (name, header, content) in &entries {
+        let file = &whole[*header..content.end.next_multiple_of(512)];
+        let doubled = [&whole[..*header], file, &whole[*header..]].concat();
+        if name != "hourglass-backup.lock" {
+            refuse(&doubled, &format!("has {name} twice"), name);
+        }
+    }
     for cut in cuts {
         refuse(&whole[..cut], "cut off", &format!("cut at {cut} of {}", whole.len()));
     }

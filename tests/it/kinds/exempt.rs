@@ -153,3 +153,34 @@ fn a_sensor_can_get_a_kind_that_its_pages_violate() {
     wait_until("nothing lags behind", || job(&server, "refresh")["left"] == 0);
     assert_eq!(job(&server, "refresh")["last_error"], json!(null));
 }
+
+/// Regression: in the refresh of copies, an error of one document hid behind one that broke a rule, and its sensor counted
+/// as refreshed. Later, the error kept the other document from its mark.
+#[test]
+fn a_refresh_reports_an_error_beside_a_broken_rule() {
+    let uri = mongod().uri(&fresh_database_name());
+    let copies = "[store]\ncommand_timeout = \"500ms\"\n[[meta.copy]]\nname = \"slot\"\n";
+    let server = Launch::with_store(&uri).config(copies.to_owned() + &config(Some("reject"))).start();
+    write(&server, &format!("free,s=1 temp=99 {T}\nfree,s=2 temp=20 {T}\nfree,s=3 temp=20 {T}\n")).expect(204);
+    flush(&server);
+    settle(&server);
+    describe(&server, "PUT", "free,s=3", &json!({"slot": 1})).expect(200);
+    wait_until("its copies are complete", || job(&server, "refresh")["left"] == 0);
+    // A foreign index refuses a second page with the same copy.
+    let foreign = doc! { "key": { "meta.slot": 1 }, "name": "own", "unique": true, "sparse": true };
+    run_command(&uri, None, doc! { "createIndexes": "d.buckets", "indexes": [foreign] });
+    let lines =
+        "{\"sensor\":\"free,s=1\",\"meta\":{\"kind\":\"press\"}}\n{\"sensor\":\"free,s=2\",\"meta\":{\"slot\":1}}\n";
+    post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(200);
+    let marked = doc! { "_id": "2026-01-15T15 free,s=1 0", "kind": "press", "exempt": true };
+    wait_until("the page has its kind and its mark", || !find(&uri, "d.buckets", marked.clone()).is_empty());
+    wait_until("the error is reported", || {
+        let refresh = job(&server, "refresh");
+        refresh["last_error"].as_str().is_some_and(|error| error.contains("cannot update copies"))
+            && refresh["left"] != 0
+    });
+    run_command(&uri, None, doc! { "dropIndexes": "d.buckets", "index": "own" });
+    let copied = doc! { "_id": "2026-01-15T15 free,s=2 0", "meta.slot": 1 };
+    wait_until("the copy follows", || !find(&uri, "d.buckets", copied.clone()).is_empty());
+    wait_until("nothing is left", || job(&server, "refresh")["left"] == 0);
+}

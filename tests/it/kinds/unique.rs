@@ -151,3 +151,45 @@ fn answers_agree_with_a_model() {
         }
     }
 }
+
+/// Regression: MongoDB refuses some unique indexes, for example in a `sensors` collection that is sharded by another field.
+/// Each change of such metadata then failed, no other index was created, and nothing was logged. Here a foreign index
+/// stands in the way, which gives the same class of error.
+#[test]
+fn an_index_that_mongodb_refuses_stops_no_change() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = Launch::with_store(&uri).start();
+    for database in ["d", "e"] {
+        let line = format!("machine,s=1 temp=20 {}\n", super::T);
+        post(&server.url(&format!("/write?db={database}&precision=s&ack=store")), line, &[]).expect(204);
+    }
+    server.stop();
+    let counted = doc! { "kind": "press", "duplicate.serial": null, "meta.serial": { "$exists": true } };
+    let foreign =
+        doc! { "key": { "meta.serial": 1 }, "name": "own", "unique": true, "partialFilterExpression": counted };
+    run_command(&uri, None, doc! { "createIndexes": "d.sensors", "indexes": [foreign] });
+    server.restart_as(Launch::with_store(&uri).config(KINDS));
+    super::write(&server, &format!("machine,s=1 temp=21 {}\n", super::T + 1)).expect(204);
+    describe(&server, "PUT", "machine,s=1", &json!({"serial": "A7"})).expect(200);
+    refusal(&server, "PUT", "machine,s=2", &json!({"serial": "A7"}));
+    flush(&server);
+    for _ in 0..2 {
+        let done = run_job(&server, "index");
+        let problem = done["problem"].as_str().unwrap_or_default();
+        assert!(problem.contains("hourglass.unique.press.serial of d.sensors"), "{done}");
+    }
+    let has_index = |collection: &str, name: &str| {
+        let listed = run_command(&uri, None, doc! { "listIndexes": collection });
+        listed.to_string().contains(&format!("\"{name}\""))
+    };
+    assert!(!has_index("d.sensors", "hourglass.unique.press.serial"));
+    assert!(has_index("d.sensors", "hourglass.unique.press.site.code"), "the other index of the collection");
+    assert!(has_index("e.sensors", "hourglass.unique.press.serial"), "the same index in the next database");
+    let log = server.stderr();
+    assert_eq!(log.matches("job cannot do all of its work").count(), 1, "{log}");
+    let health = get(&server.url("/health")).text().to_owned();
+    assert!(health.contains("refuses these indexes"), "{health}");
+    run_command(&uri, None, doc! { "dropIndexes": "d.sensors", "index": "own" });
+    assert_eq!(run_job(&server, "index")["problem"], json!(null));
+    assert!(has_index("d.sensors", "hourglass.unique.press.serial"));
+}

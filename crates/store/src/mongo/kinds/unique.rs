@@ -24,6 +24,8 @@ pub const UNIQUE_PREFIX: &str = "hourglass.unique.";
 const ATTEMPTS_MAX: u32 = 6;
 /// The wait before the second attempt. Each later one waits longer.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Names the search for shared values in MongoDB's log. No index serves it, because it makes the unique index possible.
+const SHARED_COMMENT: &str = "hourglass: values that several sensors share";
 /// Maximum number of shared values per query before an index is created.
 const SHARED_MAX: i32 = 1000;
 
@@ -74,7 +76,8 @@ impl MongoStore {
     }
 
     /// Creates the unique indexes of a database, unless this process knows that they exist. A build that takes longer than
-    /// a command may take goes on in the background.
+    /// a command may take goes on in the background. If the server refuses an index, claims go on without it, and the job
+    /// `index` reports it.
     async fn ensure_unique(&self, database: &str) -> Result<()> {
         if self.unique.lock().contains(database) {
             return Ok(());
@@ -197,7 +200,8 @@ impl MongoStore {
             let target = sensors.clone_with_type::<Document>();
             let pipeline = shared.clone();
             let found = self.read(async move {
-                let mut cursor = target.aggregate(pipeline).await.map_err(|e| classify(&e))?;
+                let search = target.aggregate(pipeline).comment(SHARED_COMMENT).await;
+                let mut cursor = search.map_err(|e| classify(&e))?;
                 let mut found = Vec::new();
                 while cursor.advance().await.map_err(|e| classify(&e))? {
                     found.push(cursor.deserialize_current().map_err(|e| classify(&e))?);
