@@ -22,6 +22,7 @@ pub use self::escape::is_control_or_invisible;
 pub use self::os_user::OsUser;
 use self::trail::Trail;
 use super::caller::Caller;
+use super::effects::Effect;
 use super::quota::Quota;
 use super::scopes::Scopes;
 
@@ -123,7 +124,11 @@ impl Audit {
     pub fn note(&self, event: &Event<'_>) {
         let trail = match event {
             Event::Token { .. } => &self.admin,
-            Event::Change { caller: caller @ Caller::Holder(_), .. } if caller.is_admin() => &self.admin,
+            Event::Change { caller: caller @ Caller::Holder(_), .. }
+                if caller.allows(Effect::AdministerService, None) =>
+            {
+                &self.admin
+            }
             _ => &self.others,
         };
         if let Err(error) = trail.append(event) {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
 use crate::http::endpoints::Endpoint;
@@ -285,9 +285,7 @@ fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
     };
-    if !caller.may_write(&database) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", caller.name())));
-    }
+    caller.check(Effect::Write, Some(&database))?;
     if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }

@@ -109,6 +109,7 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
             budget: &budget,
             caller: &requester.caller,
         };
+        requester.caller.check_statement(statement, context.database, context.policy)?;
         let expired = app.query.expired_notices(statement, context);
         let mut message = None;
         let series = match run_statement(app, requester, &parts.method, mode, statement, context).await {
@@ -236,7 +237,6 @@ async fn run_statement(
     if answer.is_some() {
         return Ok(StatementOutcome { answer, message: None });
     }
-    check_change(context, statement)?;
     if *method != Method::POST {
         return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
     }
@@ -280,18 +280,6 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
         | Statement::DropPolicy { database, .. } => database,
         _ => database.unwrap_or_default(),
     }
-}
-
-/// Checks that the caller may run the statement. A caller that may write to a database may also create it, but without
-/// retention, which deletes. This check comes first, so that other errors reveal nothing and every attempt counts as a denial.
-fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
-    let caller = context.caller;
-    let database = changed_database(statement, context.database);
-    let is_creation = matches!(statement, Statement::CreateDatabase { policy: None, .. });
-    if caller.may_manage(database) || (is_creation && caller.may_write(database)) {
-        return Ok(());
-    }
-    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", caller.name(), keywords(statement))))
 }
 
 fn keywords(statement: &Statement) -> String {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::Ingest;
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::bucket::{Meta, Renames};
 use crate::buffer::record::meta::MetaChange;
 use crate::config::AckLevel;
@@ -328,7 +328,7 @@ impl Ingest {
     ) -> Result<Option<KindFault>, MetaRefusal> {
         let Some((fault, action)) = self.options.kinds.check_meta(stored, before, after) else { return Ok(None) };
         // A write-only token must not learn stored values.
-        let fault = if caller.may_read(database) { fault } else { fault.without_value() };
+        let fault = if caller.allows(Effect::Read, Some(database)) { fault } else { fault.without_value() };
         match action {
             KindAction::Reject => Err(MetaRefusal::Unlike { sensor: stored.key.to_string(), fault }),
             KindAction::Warn => Ok(Some(fault)),

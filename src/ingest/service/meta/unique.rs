@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::{MetaArrival, MetaImport, meta_values};
+use crate::access::Effect;
 use crate::bucket::Meta;
 use crate::bucket::store::{SensorFilter, UniqueClaim};
 use crate::buffer::record::meta::MetaChange;
@@ -76,7 +77,7 @@ impl Ingest {
         }
         let Some((after, (path, sensor))) = after.zip(owner) else { return Ok(None) };
         // A token for some sensors, or for writing only, must not learn of others.
-        let is_known = arrival.caller.may_read(arrival.database) && arrival.caller.pins().is_empty();
+        let is_known = arrival.caller.allows(Effect::Read, Some(arrival.database)) && arrival.caller.pins().is_empty();
         Ok(Some((after.fault(&path, is_known.then_some(&*sensor)), after.kind.action)))
     }
 
