@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::render::{RenderStyle, StatementResult, refusal, render};
-use crate::access::{Event, cut};
+use crate::access::Event;
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
@@ -261,9 +261,9 @@ fn log_change(
     if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
-    let outcome = changed.as_ref().map_or_else(|error| cut(&error.to_string()), |_| "done".to_owned());
-    let database = &*cut(changed_database(statement, database));
-    let statement = cut(&statement.to_string());
+    let outcome = changed.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+    let database = changed_database(statement, database);
+    let statement = statement.to_string();
     let event = Event::Change { caller: &requester.caller, address: requester.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
