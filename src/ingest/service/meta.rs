@@ -4,7 +4,7 @@
 mod unique;
 mod update;
 
-pub use self::unique::UniqueSensors;
+pub use self::unique::{MetaTurns, UniqueSensors};
 pub use self::update::MetaUpdate;
 
 use self::unique::UniqueChange;
@@ -197,11 +197,12 @@ impl Ingest {
         self.member.check()?;
         let database = self.resolve(arrival.database, None).await?;
         let waited = self.options.ingest.ack_timeout;
-        let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
+        let turns = self.meta_turns.for_database(&database);
+        let turn = tokio::time::timeout(waited, turns.lock()).await;
         let mut turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
         if self.store.raw().has_other_writers() {
             // The store knows the values of other instances, too.
-            turn.clear();
+            *turn = None;
         }
         let settings = self.retention.settings.now();
         let mut import = MetaImport {

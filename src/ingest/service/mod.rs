@@ -18,7 +18,7 @@ pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 
-use self::meta::UniqueSensors;
+use self::meta::MetaTurns;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
 pub use self::rename::RenameRefusal;
 pub use self::write::{Ack, Arrival};
@@ -67,8 +67,9 @@ pub struct Ingest {
     metrics: Metrics,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
-    /// Serializes metadata changes: held from the read of the stored metadata until the change is logged.
-    meta_turn: tokio::sync::Mutex<UniqueSensors>,
+    /// Serialize the metadata changes of each database: held from the read of the stored metadata until the change is
+    /// logged.
+    meta_turns: MetaTurns,
     tasks: Vec<JoinHandle<()>>,
 }
 
