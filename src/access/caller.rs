@@ -113,12 +113,12 @@ impl Caller {
         self.token().map_or("anybody", |token| &token.name)
     }
 
-    /// Returns the quota usage that is charged for the caller's writes, or `None` without a quota.
+    /// Returns the usage that is charged for the caller's writes, or `None` without a token.
     #[must_use]
     pub fn allowance(&self) -> Option<&Arc<Usage>> {
         match self {
-            Self::Holder(holder) if !holder.usage.quota.is_none() => Some(&holder.usage),
-            _ => None,
+            Self::Holder(holder) => Some(&holder.usage),
+            Self::Anybody => None,
         }
     }
 

@@ -21,7 +21,7 @@ pub use self::caller::{Caller, Denied, Holder, LastUse};
 pub use self::change::{ChangedToken, NewToken, RejectedChange, TokenChange};
 pub use self::effects::{Effect, Forbidden};
 pub use self::file::TokenFile;
-pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
+pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate, share};
 pub use self::registry::{Mode, TokenRegistry};
 pub use self::scopes::{Pin, Scopes, is_glob};
 pub use self::secret::{PresentedToken, Secret, hex};

@@ -52,7 +52,7 @@ pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> 
     let name = parameters.stored_database()?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, _admission) =
-        body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
+        body::read_parameters(app, &parameters.requester.caller, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let changes = parse_body(&bytes)?;
     app.ingest.check_settings(&name, &changes).await?;
     if is_dry {

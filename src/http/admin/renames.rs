@@ -26,7 +26,7 @@ pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> 
     let app = &parameters.app;
     let database = parameters.stored_database()?;
     let (bytes, _admission) =
-        body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
+        body::read_parameters(app, &parameters.requester.caller, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let mut rename = parse_entry(&bytes)?;
     let limit = app.settings.limits.name_bytes;
     if rename.kind == RenameKind::Sensor {

@@ -95,8 +95,10 @@ struct TokenRequest {
 }
 
 async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
-    let (bytes, _admission) = body::read_parameters(&parameters.app, headers, &mut body, BodyLimit::SETTINGS).await?;
-    if matches!(parameters.requester.caller, Caller::Anybody) {
+    let caller = &parameters.requester.caller;
+    let (bytes, _admission) =
+        body::read_parameters(&parameters.app, caller, headers, &mut body, BodyLimit::SETTINGS).await?;
+    if matches!(caller, Caller::Anybody) {
         let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));
     }

@@ -95,7 +95,7 @@ pub async fn change(
     let database = parameters.stored_database()?;
     check_conditions(&headers, caller, &database)?;
     let limit = BodyLimit { bytes: app.ingest.meta_text_max(), key: "the maximum of metadata" };
-    let (bytes, mut admission) = body::read_parameters(app, &headers, &mut body, limit).await?;
+    let (bytes, mut admission) = body::read_parameters(app, caller, &headers, &mut body, limit).await?;
     admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
         return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
@@ -142,7 +142,7 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
     let caller = &parameters.requester.caller;
     let database = parameters.stored_database()?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
+    let (bytes, mut admission) = body::read(app, caller, &headers, &mut body).await?;
     admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let row_bytes_max = app.ingest.meta_text_max();
     let rows: Box<dyn Iterator<Item = Row> + Send> = if is_csv(&headers) {

@@ -82,14 +82,15 @@ impl WriteRequest {
     }
 
     async fn read_small(&mut self) -> ApiResult<SmallBody> {
-        body::read_small(&self.app, &self.parts.headers, &mut self.body).await
+        body::read_small(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body).await
     }
 
     async fn write_large(mut self, options: WriteOptions, start: BodyStart) -> Response {
-        let taken = match body::read_on(&self.app, &self.parts.headers, &mut self.body, start).await {
-            Ok(body) => self.take(&options, body).await,
-            Err(error) => Err(error),
-        };
+        let taken =
+            match body::read_on(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body, start).await {
+                Ok(body) => self.take(&options, body).await,
+                Err(error) => Err(error),
+            };
         let mut response = self.respond(taken).await;
         response.extensions_mut().insert(Lane::current());
         response

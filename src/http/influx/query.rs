@@ -59,7 +59,7 @@ async fn handle(app: &App, requester: &Requester, known: &[&str], request: Reque
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
-        let (body, _admission) = body::read_parameters(app, &parts.headers, &mut body, FORM).await?;
+        let (body, _admission) = body::read_parameters(app, &requester.caller, &parts.headers, &mut body, FORM).await?;
         let request = Request::from_parts(parts.clone(), body.into());
         // A body that is not a form counts as empty.
         if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {

@@ -283,7 +283,7 @@ impl Ingest {
                 metas: &metas,
             };
             // Without room for the sensor, the change is refused below.
-            let has_room = !is_new || self.catalog.limit_for_sensor(stored).is_none();
+            let has_room = !is_new || self.limit_for_sensor(import.database, arrival.caller, stored).is_none();
             if has_room && !unique.is_empty() {
                 match self.check_unique(import, arrival, &unique).await? {
                     Some((fault, KindAction::Reject)) => {
@@ -316,6 +316,12 @@ impl Ingest {
             import.logged.extend(logged);
         }
         Ok(outcomes)
+    }
+
+    /// Returns a description of the limit that a new sensor would exceed, if any.
+    fn limit_for_sensor(&self, database: &str, caller: &Caller, new: &Sensor) -> Option<String> {
+        let database = self.catalog.database(database);
+        self.catalog.limit_for_sensor(database.as_deref(), caller.allowance().map(|usage| &**usage), new)
     }
 
     /// Checks metadata against the sensor's kind. Returns the violation if the kind only warns.
@@ -397,8 +403,7 @@ impl Ingest {
         for SensorChange { requests, change } in sensor_changes {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
                 let limit = self
-                    .catalog
-                    .limit_for_sensor(&change.sensor)
+                    .limit_for_sensor(name, arrival.caller, &change.sensor)
                     .unwrap_or_else(|| "a quota of new sensors".to_owned());
                 let refusal = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
                 for request in requests {

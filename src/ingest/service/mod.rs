@@ -30,6 +30,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::access::Caller;
 use crate::bucket::settings::policy_database;
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::Dispatch;
@@ -135,14 +136,15 @@ impl Ingest {
         self.member.clock.trusted_ns().err()
     }
 
-    /// Returns an empty reservation of bytes in flight.
+    /// Returns an empty reservation of bytes in flight for a sender.
     #[must_use]
-    pub fn admission(&self) -> BytesInFlight {
+    pub fn admission(&self, sender: &Caller) -> BytesInFlight {
         BytesInFlight {
             permit: None,
             bytes: self.bytes.clone(),
             limit: self.options.ingest.bytes_in_flight,
             in_flight: self.metrics.bytes_in_flight.clone(),
+            sender: sender.allowance().cloned(),
         }
     }
 
