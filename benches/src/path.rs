@@ -117,7 +117,7 @@ impl Path {
             caller: &Caller::Anybody,
             address: None,
         };
-        let mut admission = self.ingest.admission();
+        let mut admission = self.ingest.admission(&Caller::Anybody);
         admission.grow(body.len())?;
         let read = |limits| Lines::new(body.as_bytes(), arrival.precision, limits);
         self.ingest.take(arrival, read, admission).await

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use super::effects::Effect;
 use super::quota::{Exhausted, Rate, Usage};
 use super::scopes::Pin;
 use super::token::Token;
@@ -100,40 +101,6 @@ impl Denied {
 }
 
 impl Caller {
-    #[must_use]
-    pub fn may_write(&self, database: &str) -> bool {
-        self.token().is_none_or(|token| token.scopes.may_write(database))
-    }
-
-    #[must_use]
-    pub fn may_read(&self, database: &str) -> bool {
-        self.token().is_none_or(|token| token.scopes.may_read(database))
-    }
-
-    /// Returns true if the caller may delete from a database or drop it.
-    #[must_use]
-    pub fn may_manage(&self, database: &str) -> bool {
-        self.token().is_none_or(|token| token.scopes.may_manage(database))
-    }
-
-    /// Returns true if the caller may delete from some database.
-    #[must_use]
-    pub fn may_manage_some(&self) -> bool {
-        self.token().is_none_or(|token| token.scopes.may_manage_some())
-    }
-
-    /// Returns true if the caller may run operations on the whole service.
-    #[must_use]
-    pub fn is_admin(&self) -> bool {
-        self.token().is_none_or(|token| token.scopes.is_admin())
-    }
-
-    /// Returns true if the caller may read metrics and the status of the service.
-    #[must_use]
-    pub fn may_observe(&self) -> bool {
-        self.token().is_none_or(|token| token.scopes.may_observe())
-    }
-
     /// Returns the tag values that every sensor must have that the caller writes or reads.
     #[must_use]
     pub fn pins(&self) -> &[Pin] {
@@ -146,12 +113,12 @@ impl Caller {
         self.token().map_or("anybody", |token| &token.name)
     }
 
-    /// Returns the quota usage that is charged for the caller's writes, or `None` without a quota.
+    /// Returns the usage that is charged for the caller's writes, or `None` without a token.
     #[must_use]
     pub fn allowance(&self) -> Option<&Arc<Usage>> {
         match self {
-            Self::Holder(holder) if !holder.usage.quota.is_none() => Some(&holder.usage),
-            _ => None,
+            Self::Holder(holder) => Some(&holder.usage),
+            Self::Anybody => None,
         }
     }
 
@@ -180,9 +147,9 @@ impl Caller {
         default: Option<u32>,
     ) -> Result<(), Exhausted> {
         let Some(token) = self.token() else { return Ok(()) };
-        let default = default.filter(|_| !token.scopes.is_admin());
+        let default = default.filter(|_| !self.allows(Effect::AdministerService, None));
         let Some(limit) = token.quota.databases.or(default) else { return Ok(()) };
-        if existing.filter(|name| token.scopes.may_write(name)).count() < limit as usize {
+        if existing.filter(|name| self.allows(Effect::Write, Some(name))).count() < limit as usize {
             return Ok(());
         }
         let owner = format!("token {}", token.name);

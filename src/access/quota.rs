@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,6 +18,16 @@ const BURST_SECONDS: f64 = 5.0;
 /// The used share from which the sender gets a warning.
 const WARN_FROM: f64 = 0.8;
 const HOUR: f64 = 3600.0;
+
+/// The part of a bound that is kept for databases and tokens with at most half of it.
+const RESERVED_PART: usize = 16;
+
+/// Returns the use of a bound up to which somebody who has `own` of it may add more. With others, the last sixteenth is
+/// for those with at most half.
+#[must_use]
+pub fn share(max: usize, own: usize, has_others: bool) -> usize {
+    if has_others && own > max / 2 { max - max / RESERVED_PART } else { max }
+}
 
 /// The limits of a quota. `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +130,10 @@ pub struct Usage {
     /// Hashes of the sensors written so far, never more than the quota allows. The seed is random, so that a sender
     /// cannot compute keys with equal hashes.
     sensors: Mutex<HashSet<u64, RandomState>>,
+    /// The number of sensors that the owner has created, and the bytes of these and of new fields.
+    created: [AtomicUsize; 2],
+    /// The bytes of the owner's requests that are being processed.
+    pub bytes_in_flight: AtomicUsize,
 }
 
 impl Usage {
@@ -135,7 +150,22 @@ impl Usage {
             new_sensors: bucket(quota.new_sensors_per_hour, 1.0, 1.0 / HOUR),
             quota,
             sensors: Mutex::default(),
+            created: Default::default(),
+            bytes_in_flight: AtomicUsize::new(0),
         }
+    }
+
+    /// Notes new sensors, and the bytes of new sensors or fields.
+    pub fn note_created(&self, sensors: usize, bytes: usize) {
+        self.created[0].fetch_add(sensors, Ordering::Relaxed);
+        self.created[1].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of sensors that the owner has created since the start of the process, and their bytes.
+    #[must_use]
+    pub fn created(&self) -> (usize, usize) {
+        let [sensors, bytes] = &self.created;
+        (sensors.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
     /// Returns a copy for a dry run, which is charged without effect on the original.
@@ -152,6 +182,8 @@ impl Usage {
             readings: copy(&self.readings),
             new_sensors: copy(&self.new_sensors),
             sensors: Mutex::new(self.sensors.lock().clone()),
+            created: [self.created().0.into(), self.created().1.into()],
+            bytes_in_flight: AtomicUsize::new(0),
         }
     }
 
@@ -394,6 +426,11 @@ mod tests {
             usage.sensors.into_inner().into_iter().collect::<Vec<u64>>()
         };
         assert_ne!(hashes(), hashes());
+    }
+
+    #[test]
+    fn the_last_part_is_for_those_with_little() {
+        assert_eq!([share(160, 80, true), share(160, 81, true), share(160, 160, false)], [160, 150, 160]);
     }
 
     #[test]

@@ -39,41 +39,6 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    #[must_use]
-    pub fn may_write(&self, database: &str) -> bool {
-        matches_any(&self.write, database) || matches_any(&self.admin, database)
-    }
-
-    #[must_use]
-    pub fn may_read(&self, database: &str) -> bool {
-        matches_any(&self.read, database) || matches_any(&self.admin, database)
-    }
-
-    /// Returns true if the token may delete from a database or drop it.
-    #[must_use]
-    pub fn may_manage(&self, database: &str) -> bool {
-        // A drop also removes sensors that the pins exclude, so a token with pins must not manage databases.
-        self.pins.is_empty() && matches_any(&self.admin, database)
-    }
-
-    /// Returns true if the token may manage some database.
-    #[must_use]
-    pub fn may_manage_some(&self) -> bool {
-        self.pins.is_empty() && !self.admin.is_empty()
-    }
-
-    /// Returns true if the token may run operations on the whole service.
-    #[must_use]
-    pub fn is_admin(&self) -> bool {
-        self.pins.is_empty() && self.admin.iter().any(|glob| glob == "*")
-    }
-
-    /// Returns true if the token may read metrics and the status of the service.
-    #[must_use]
-    pub fn may_observe(&self) -> bool {
-        self.metrics || self.is_admin()
-    }
-
     /// Returns true if the token allows nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -81,21 +46,23 @@ impl Scopes {
     }
 }
 
-fn matches_any(globs: &[String], name: &str) -> bool {
+/// Returns true if one of the globs matches the name of a database, or the database of a policy.
+pub(super) fn matches_any(globs: &[String], name: &str) -> bool {
     // A retention policy is a database of its own, named `database/policy`. Access to the database includes it.
     let owner = name.split_once('/').map(|(owner, _)| owner);
     globs.iter().any(|glob| matches(glob, name) || owner.is_some_and(|owner| matches(glob, owner)))
 }
 
-/// Returns true if a text is a valid glob. `*` matches any characters and `?` one; no other character is special.
+/// Returns true if a text is a valid glob. `*` matches any characters except `/`, and `?` one; no other character is
+/// special.
 #[must_use]
 pub fn is_glob(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && !text.chars().any(char::is_control)
 }
 
-/// Returns true if a glob matches a name. The time is at most proportional to the product of their lengths.
-#[must_use]
-pub fn matches(glob: &str, name: &str) -> bool {
+/// Returns true if a glob matches a name. A wildcard does not match the slash of `database/policy`: `*_lab` must not
+/// match a policy `foo_lab` of another database. The time is at most proportional to the product of the lengths.
+fn matches(glob: &str, name: &str) -> bool {
     let glob: Vec<char> = glob.chars().collect();
     let name: Vec<char> = name.chars().collect();
     let mut g = 0;
@@ -108,13 +75,13 @@ pub fn matches(glob: &str, name: &str) -> bool {
                 star = Some((g, n));
                 g += 1;
             }
-            Some(wanted) if *wanted == '?' || *wanted == name[n] => {
+            Some(wanted) if *wanted == name[n] || (*wanted == '?' && name[n] != '/') => {
                 g += 1;
                 n += 1;
             }
             _ => {
                 // Backtrack: let the last `*` match one more character.
-                let Some((position, end)) = star else { return false };
+                let Some((position, end)) = star.filter(|(_, end)| name[*end] != '/') else { return false };
                 star = Some((position, end + 1));
                 g = position + 1;
                 n = end + 1;
@@ -144,21 +111,13 @@ mod tests {
             ("a*b*c", "a--b--cd", false),
             ("[a]", "a", false),
             ("*_lab", "x_lab_lab", true),
+            ("*_lab", "dbb/foo_lab", false),
+            ("b?foo_lab", "b/foo_lab", false),
+            ("b/*", "b/foo_lab", true),
+            ("*/foo_lab", "b/foo_lab", true),
         ];
         for (glob, name, is_match) in cases {
             assert_eq!(matches(glob, name), is_match, "{glob} {name}");
         }
-    }
-
-    #[test]
-    fn admin_includes_all_other_scopes() {
-        let list = |glob: &str| vec![glob.to_owned()];
-        let admin = Scopes { admin: list("a*"), ..Scopes::default() };
-        assert!(admin.may_write("ab") && admin.may_read("ab") && admin.may_manage("ab"));
-        assert!(!admin.may_read("b") && !admin.is_admin() && !admin.may_observe());
-        let all = Scopes { write: list("*"), read: list("*"), ..Scopes::default() };
-        assert!(!all.may_manage("x") && !all.is_admin() && !all.may_observe());
-        assert!(Scopes { admin: list("*"), ..Scopes::default() }.may_observe());
-        assert!(Scopes::default().is_empty());
     }
 }

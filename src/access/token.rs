@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::quota::Quota;
-use super::scopes::Scopes;
+use super::scopes::{Scopes, is_glob};
 use super::secret::Secret;
 
 /// A stored token. Times are whole seconds since the epoch.
@@ -55,6 +55,17 @@ impl Token {
     pub fn is_name(name: &str) -> bool {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
         (1..=64).contains(&name.len()) && name.bytes().all(is_allowed)
+    }
+
+    /// Returns true if the name, the globs, the certificates and the ids of the secrets of a token are valid. A backup
+    /// may have others.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let Scopes { write, read, admin, .. } = &self.scopes;
+        Self::is_name(&self.name)
+            && [write, read, admin].into_iter().flatten().all(|glob| is_glob(glob))
+            && self.certificates.iter().all(|text| Self::certificate(text).as_ref() == Some(text))
+            && self.secrets.iter().all(|secret| secret.id.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }
 
     /// Normalizes the identity of a certificate: `sha256:` with 64 hexadecimal digits (colons between them are

@@ -147,10 +147,10 @@ pub fn read(source: impl Read, folder: Option<&Folder>) -> Result<Manifest, Fold
             None => FileRef::copy(&name, &mut entry, &mut io::sink()).map_err(damaged)?,
         };
         if file.bytes != bytes {
-            return Err(wrong(Path::new(STREAM), format!("it is cut off within {name}")));
+            return Err(wrong(Path::new(STREAM), format!("it is cut off within {name:?}")));
         }
         if found.iter().any(|other: &FileRef| other.path == file.path) {
-            return Err(wrong(Path::new(STREAM), format!("it has {name} twice")));
+            return Err(wrong(Path::new(STREAM), format!("it has {name:?} twice")));
         }
         found.insert(file);
     }

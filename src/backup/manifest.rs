@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
 use super::form::FileTotals;
-use crate::reading::Day;
-use crate::reading::time::rfc3339;
+use crate::access::is_control_or_invisible;
+use crate::ingest::check_database_name;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, rfc3339};
+use crate::reading::{Day, Hour};
 
 /// The version of the format. In version 1, files were not compressed as a whole.
 const FORM: u32 = 2;
@@ -87,6 +89,10 @@ pub enum ManifestError {
     Form(u32),
     #[error("it names the file {0:?}, which is outside the folder of the backup")]
     Outside(String),
+    #[error("it names the database {0:?}, which cannot exist")]
+    Database(String),
+    #[error("it names the day {0}, which is out of range")]
+    Day(i64),
     #[error("it was changed: its days do not add up to the digest of database {0:?}")]
     Sum(String),
     #[error("it was changed: its databases do not add up to its digest, or it states two times")]
@@ -116,9 +122,11 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(text)?;
         let is_within = |path: &str| path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-        if let Some(strange) = manifest.files().find(|file| !is_within(&file.path)) {
+        let is_strange = |path: &str| !is_within(path) || path.chars().any(is_control_or_invisible);
+        if let Some(strange) = manifest.files().find(|file| is_strange(&file.path)) {
             return Err(ManifestError::Outside(strange.path.clone()));
         }
+        manifest.databases.iter().try_for_each(BackupDatabase::check)?;
         if let Some(odd) = manifest.databases.iter().find(|database| database.sum() != database.set) {
             return Err(ManifestError::Sum(odd.name.clone()));
         }
@@ -170,6 +178,18 @@ impl BackupDatabase {
     pub fn new(name: String, days: Vec<BackupDay>, sensors: Option<BackupFile>) -> Self {
         let database = Self { name, set: SetDigest::default(), sensors, days };
         Self { set: database.sum(), ..database }
+    }
+
+    /// Checks the name and the days, which a restore writes as they are.
+    fn check(&self) -> Result<(), ManifestError> {
+        if check_database_name(&self.name).is_err() {
+            return Err(ManifestError::Database(self.name.clone()));
+        }
+        let days = Day::from_hour(Hour::from_ns(TIMESTAMP_MIN))..=Day::from_hour(Hour::from_ns(TIMESTAMP_MAX));
+        match self.days.iter().find(|day| !days.contains(&Day(day.number))) {
+            Some(day) => Err(ManifestError::Day(day.number)),
+            None => Ok(()),
+        }
     }
 
     fn sum(&self) -> SetDigest {

@@ -11,14 +11,22 @@ pub struct CatalogBytes {
     pub max: usize,
 }
 
+/// The sensors and bytes of a database and its policies.
+#[derive(Debug, Default)]
+pub struct Account {
+    pub(super) sensors: AtomicUsize,
+    own: AtomicUsize,
+    /// The bytes of all accounts.
+    used: Arc<AtomicUsize>,
+}
+
 /// The bytes of one entry, released on drop. All charges compare equal, and a clone is empty.
 #[derive(Debug, Default)]
 pub struct Charge(Option<ChargedBytes>);
 
 #[derive(Debug)]
 struct ChargedBytes {
-    /// The bytes of all entries, which include `charged`.
-    used: Arc<AtomicUsize>,
+    account: Arc<Account>,
     charged: AtomicUsize,
 }
 
@@ -31,47 +39,78 @@ impl CatalogBytes {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets the used bytes, for a copy of the catalog.
-    pub fn note_used(&self, bytes: usize) {
-        self.used.store(bytes, Ordering::Relaxed);
+    /// Returns a new account. In a copy of the catalog, it begins with the use of the original.
+    pub fn account(&self, original: Option<&Account>) -> Arc<Account> {
+        let account = Account { used: self.used.clone(), ..Account::default() };
+        if let Some(original) = original {
+            account.own.store(original.bytes(), Ordering::Relaxed);
+            account.sensors.store(original.sensors(), Ordering::Relaxed);
+            self.used.store(original.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Arc::new(account)
     }
 
-    /// Returns true if an entry of this size fits. Concurrent requests may each get true for the same free bytes, so
-    /// together they can exceed the bound.
-    pub fn fits(&self, bytes: usize) -> bool {
-        self.used_bytes().saturating_add(bytes) <= self.max
+    /// Returns true if an entry of this size fits into `max` bytes. Concurrent requests may each get true for the same
+    /// free bytes, so together they can exceed the bound.
+    pub fn fits(&self, bytes: usize, max: usize) -> bool {
+        self.used_bytes().saturating_add(bytes) <= max
+    }
+}
+
+impl Account {
+    pub fn bytes(&self) -> usize {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    pub fn sensors(&self) -> usize {
+        self.sensors.load(Ordering::Relaxed)
     }
 
     /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted
     /// before.
-    pub fn charge(&self, bytes: usize) -> Charge {
+    pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.grow(bytes);
+        Charge(Some(ChargedBytes { account: self.clone(), charged: AtomicUsize::new(bytes) }))
+    }
+
+    fn grow(&self, bytes: usize) {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Charge(Some(ChargedBytes { used: self.used.clone(), charged: AtomicUsize::new(bytes) }))
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Charge {
     /// Charges more for the same entry.
     pub fn grow(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, charged }) = &self.0 {
-            used.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(ChargedBytes { account, charged }) = &self.0 {
+            account.grow(bytes);
             charged.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// Releases bytes that [`Charge::grow`] charged.
     pub fn shrink(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, charged }) = &self.0 {
-            used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(ChargedBytes { account, charged }) = &self.0 {
+            account.shrink(bytes);
             charged.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the account, or `None` for an empty charge.
+    pub fn account(&self) -> Option<&Arc<Account>> {
+        self.0.as_ref().map(|charged| &charged.account)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(ChargedBytes { used, charged }) = &self.0 {
-            used.fetch_sub(charged.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(ChargedBytes { account, charged }) = &self.0 {
+            account.shrink(charged.load(Ordering::Relaxed));
         }
     }
 }
@@ -101,17 +140,18 @@ mod tests {
     #[test]
     fn a_drop_releases_its_bytes_and_a_clone_is_empty() {
         let bytes = CatalogBytes::new(100);
-        let one = bytes.charge(60);
-        let other = bytes.charge(30);
+        let account = bytes.account(None);
+        let one = account.charge(60);
+        let other = bytes.account(None).charge(30);
         one.grow(5);
         let copy = one.clone();
-        assert_eq!((bytes.used_bytes(), bytes.fits(5), bytes.fits(6)), (95, true, false));
+        assert_eq!((bytes.used_bytes(), bytes.fits(5, 100), bytes.fits(6, 100)), (95, true, false));
         drop(copy);
-        assert_eq!(bytes.used_bytes(), 95);
+        assert_eq!((bytes.used_bytes(), account.bytes()), (95, 65));
         one.shrink(5);
-        assert_eq!(bytes.used_bytes(), 90);
+        assert_eq!((bytes.used_bytes(), account.bytes()), (90, 60));
         drop(one);
-        assert_eq!((bytes.used_bytes(), bytes.fits(70)), (30, true));
+        assert_eq!((bytes.used_bytes(), account.bytes(), bytes.fits(70, 100)), (30, 0, true));
         drop(other);
         assert_eq!(bytes.used_bytes(), 0);
     }

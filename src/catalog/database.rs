@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use super::charge::Account;
 use super::meta::NewMeta;
 use super::sensor::KnownSensor;
 use super::spellings::Spellings;
@@ -38,6 +39,8 @@ pub struct Database {
     pub meta: NewMeta,
     /// The number of known sensors.
     pub(crate) sensor_count: AtomicUsize,
+    /// The use of the catalog by the database and its policies.
+    pub(crate) account: Arc<Account>,
     /// True if the store did not have the database when it was added.
     pub(crate) is_new: bool,
     pub usage: Usage,
@@ -52,7 +55,7 @@ const SENSORS_PER_LOCK: usize = 1000;
 pub type SensorsRead<'a> = RwLockReadGuard<'a, Spellings>;
 
 impl Database {
-    pub(crate) fn new(name: &str, number: u64, is_new: bool, quota: Quota) -> Arc<Self> {
+    pub(crate) fn new(name: &str, number: u64, is_new: bool, quota: Quota, account: Arc<Account>) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             number,
@@ -65,6 +68,7 @@ impl Database {
             pending_lookups: PendingLookups::default(),
             meta: NewMeta::default(),
             sensor_count: AtomicUsize::new(0),
+            account,
             is_new,
             usage: Usage::new("database", name, quota),
             original: None,
@@ -81,6 +85,18 @@ impl Database {
         self.meta.note_stored(&known.sensor.key, changes);
         let remaining = |unstored: u32| Some(unstored.saturating_sub(u32::try_from(changes).unwrap_or(u32::MAX)));
         let _ = known.unstored_meta.fetch_update(Ordering::AcqRel, Ordering::Acquire, remaining);
+    }
+
+    /// Counts a sensor that was added.
+    pub(crate) fn count_sensor(&self) {
+        self.sensor_count.fetch_add(1, Ordering::Relaxed);
+        self.account.sensors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Subtracts sensors that were removed.
+    pub(crate) fn subtract_sensors(&self, count: usize) {
+        self.sensor_count.fetch_sub(count, Ordering::Relaxed);
+        self.account.sensors.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Returns the number of known sensors.

@@ -117,7 +117,9 @@ impl Catalog {
         let Some(database) = &targets.database else { return Spellings::default() };
         let mut sensors = database.sensors.write();
         if deletion.scope == Scope::Database {
-            self.count.fetch_sub(database.sensor_count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            let count = database.sensor_count();
+            database.subtract_sensors(count);
+            self.count.fetch_sub(count, Ordering::Relaxed);
             return std::mem::take(&mut *sensors);
         }
         if deletion.covers_all_times() {

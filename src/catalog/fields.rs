@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::charge::{CatalogBytes, Charge};
+use super::charge::Charge;
 use crate::reading::Family;
 
 /// A sensor's fields, in the order in which this process first saw them. Firm fields come first and are never removed.
@@ -88,8 +88,8 @@ struct KeptSets {
 }
 
 impl FieldSets {
-    /// Returns the shared copy of a set of fields.
-    pub fn share(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
+    /// Returns the shared copy of a set of fields. A new set is charged to the account of the `sensor`'s charge.
+    pub fn share(&self, mut fields: SensorFields, sensor: &Charge) -> Arc<SensorFields> {
         let mut kept = self.0.lock();
         if let Some(shared) = kept.sets.get(&fields) {
             return shared.clone();
@@ -102,7 +102,7 @@ impl FieldSets {
         if kept.sets.len() >= KEPT_MAX {
             kept.sets.clear();
         }
-        fields.charge = bytes.charge(fields.memory());
+        fields.charge = sensor.account().map(|account| account.charge(fields.memory())).unwrap_or_default();
         let shared = Arc::new(fields);
         kept.sets.insert(shared.clone());
         shared
@@ -112,6 +112,7 @@ impl FieldSets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::charge::CatalogBytes;
 
     fn fields(name: String) -> SensorFields {
         SensorFields { names: vec![name.into()], families: vec![Family::Number], firm: 1, ..SensorFields::default() }
@@ -120,15 +121,15 @@ mod tests {
     #[test]
     fn equal_sets_are_shared_and_their_number_is_bounded() {
         let shapes = FieldSets::default();
-        let bytes = CatalogBytes::new(usize::MAX);
-        let one = shapes.share(fields("temp".to_owned()), &bytes);
-        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &bytes)));
-        assert!(!Arc::ptr_eq(&one, &shapes.share(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &bytes)));
+        let charge = CatalogBytes::new(usize::MAX).account(None).charge(0);
+        let one = shapes.share(fields("temp".to_owned()), &charge);
+        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &charge)));
+        assert!(!Arc::ptr_eq(&one, &shapes.share(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &charge)));
         for number in 0..2 * KEPT_MAX {
-            shapes.share(fields(number.to_string()), &bytes);
+            shapes.share(fields(number.to_string()), &charge);
         }
         assert!(shapes.0.lock().sets.len() <= KEPT_MAX);
-        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &bytes)), "a used set stays");
+        assert!(Arc::ptr_eq(&one, &shapes.share(fields("temp".to_owned()), &charge)), "a used set stays");
     }
 
     /// Regression: unused sets stayed until there were 4,096, and new sensors were rejected because of
@@ -137,10 +138,11 @@ mod tests {
     fn unused_sets_are_dropped() {
         let shapes = FieldSets::default();
         let bytes = CatalogBytes::new(usize::MAX);
+        let charge = bytes.account(None).charge(0);
         let mut grown = SensorFields::default();
         for number in 0..1000 {
             let fields = grown.with(&number.to_string(), Family::Number, 1000).expect("room");
-            grown = SensorFields::clone(&shapes.share(fields, &bytes));
+            grown = SensorFields::clone(&shapes.share(fields, &charge));
         }
         assert!(bytes.used_bytes() <= (KEPT_MIN + 1) * grown.memory(), "{} bytes", bytes.used_bytes());
     }

@@ -13,10 +13,12 @@ pub mod reads;
 mod sensor;
 pub mod silence;
 mod spellings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -27,10 +29,12 @@ pub use self::database::{Database, SensorsRead, WantedSensor};
 pub use self::fields::SensorFields;
 pub use self::sensor::KnownSensor;
 
+use self::charge::Account;
 use self::deletions::InProgress;
 use self::sensor::{CatalogState, SensorIds};
 use self::spellings::Spellings;
-use crate::access::{Caller, Exhausted, Quota};
+use crate::access::{Caller, Exhausted, Quota, Usage, share};
+use crate::bucket::settings::owner;
 use crate::bucket::{CatalogSensor, CatalogVersion, Meta, Renames, SensorDocument};
 use crate::config::{Settings, bound};
 use crate::reading::{Sensor, Stamp};
@@ -54,6 +58,8 @@ pub struct Catalog {
     /// Deletions in progress, by database. Stored documents of these databases are ignored, as they may be about to go.
     deleting: Mutex<HashMap<String, InProgress>>,
     sensors_max: usize,
+    /// True once a second database was seen.
+    has_others: AtomicBool,
     /// Maximum age of a sensor list that was read from the store.
     list_age: Duration,
     shards: usize,
@@ -102,6 +108,7 @@ impl Catalog {
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.limits.sensors,
+            has_others: AtomicBool::new(false),
             list_age: options.query.cache_max_age,
             shards: options.ingest.shards,
             quota: database_quota(options),
@@ -129,7 +136,11 @@ impl Catalog {
     ) -> Result<Arc<Database>, DatabaseRefusal> {
         let mut databases = self.databases.write();
         let is_new = Self::check_database(&databases, name, stored, terms)?;
-        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
+        if stored.iter().any(|stored| owner(stored) != owner(name)) {
+            self.has_others.store(true, Ordering::Relaxed);
+        }
+        let account = self.account_of(&databases, name);
+        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new, account)).clone())
     }
 
     /// Returns true if [`Catalog::add_database`] would create the database, without adding it.
@@ -185,11 +196,34 @@ impl Catalog {
     /// admitted before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write();
-        databases.entry(name.into()).or_insert_with(|| self.new_database(name, false)).clone()
+        if let Some(known) = databases.get(name) {
+            return known.clone();
+        }
+        let database = self.new_database(name, false, self.account_of(&databases, name));
+        databases.insert(name.into(), database.clone());
+        database
     }
 
-    fn new_database(&self, name: &str, is_new: bool) -> Arc<Database> {
-        Database::new(name, self.next_database.fetch_add(1, Ordering::Relaxed), is_new, self.quota)
+    fn new_database(&self, name: &str, is_new: bool, account: Arc<Account>) -> Arc<Database> {
+        Database::new(name, self.next_database.fetch_add(1, Ordering::Relaxed), is_new, self.quota, account)
+    }
+
+    /// Returns the account of a database, which its policies share.
+    fn account_of(&self, databases: &HashMap<Box<str>, Arc<Database>>, name: &str) -> Arc<Account> {
+        let known = databases.values().find(|known| owner(&known.name) == owner(name));
+        if databases.values().any(|known| owner(&known.name) != owner(name)) {
+            self.has_others.store(true, Ordering::Relaxed);
+        }
+        known.map_or_else(|| self.state.bytes.account(None), |known| known.account.clone())
+    }
+
+    /// Returns the sensors and the bytes of the whole catalog up to which a database and a token may add some.
+    fn shares(&self, account: Option<&Account>, allowance: Option<&Usage>) -> (usize, usize) {
+        let has_others = allowance.is_some() || self.has_others.load(Ordering::Relaxed);
+        let (sensors, bytes) = allowance.map_or((0, 0), Usage::created);
+        let sensors = sensors.max(account.map_or(0, Account::sensors));
+        let bytes = bytes.max(account.map_or(0, Account::bytes));
+        (share(self.sensors_max, sensors, has_others), share(self.state.bytes.max, bytes, has_others))
     }
 
     pub fn databases(&self) -> Vec<Arc<Database>> {
@@ -206,20 +240,34 @@ impl Catalog {
     }
 
     /// Returns a description of the limit that a new sensor would exceed, if any.
-    pub fn limit_for_sensor(&self, new: &Sensor) -> Option<String> {
-        if self.room() == 0 {
-            return Some(format!("the limit of {} sensors (limits.sensors)", self.sensors_max));
+    pub fn limit_for_sensor(
+        &self,
+        database: Option<&Database>,
+        allowance: Option<&Usage>,
+        new: &Sensor,
+    ) -> Option<String> {
+        let (sensors_max, bytes_max) = self.shares(database.map(|database| &*database.account), allowance);
+        if self.len() >= sensors_max {
+            return Some(format!("the limit of {sensors_max} sensors (limits.sensors)"));
         }
-        if self.state.bytes.fits(sensor::memory(new)) {
+        if self.state.bytes.fits(sensor::memory(new), bytes_max) {
             return None;
         }
-        Some(format!("the limit of {} bytes for all sensors (catalog.max_bytes)", self.state.bytes.max))
+        Some(format!("the limit of {bytes_max} bytes for all sensors (catalog.max_bytes)"))
     }
 
-    /// Returns `catalog.max_bytes` if a new field would exceed it.
-    pub fn limit_for_field(&self, name: &str) -> Option<usize> {
-        let fits = self.state.bytes.fits(SensorFields::memory_of_field(name));
-        (!fits).then_some(self.state.bytes.max)
+    /// Returns the share of `catalog.max_bytes` if a new field of a sensor would exceed it.
+    pub fn limit_for_field(&self, known: &KnownSensor, allowance: Option<&Usage>, name: &str) -> Option<usize> {
+        let account = known.charge.account()?;
+        let (_, bytes_max) = self.shares(Some(account), allowance);
+        let bytes = SensorFields::memory_of_field(name);
+        if !self.state.bytes.fits(bytes, bytes_max) {
+            return Some(bytes_max);
+        }
+        if let Some(usage) = allowance {
+            usage.note_created(0, bytes);
+        }
+        None
     }
 
     /// Returns a known sensor by its key or another spelling.
@@ -252,7 +300,10 @@ impl Catalog {
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_ok() {
             let mut sensors = database.sensors.write();
             let is_free = sensors.get_even_deleted(spelling).is_none() && sensors.renames() == renames;
-            if !sensor.is_superseded() && is_free && self.state.bytes.fits(spelling.len()) {
+            if !sensor.is_superseded()
+                && is_free
+                && self.state.bytes.fits(spelling.len(), self.shares(Some(&database.account), None).1)
+            {
                 sensors.add_spelling(spelling, sensor);
                 sensor.charge.grow(sensor::memory_of_spelling(spelling));
             }
@@ -279,8 +330,13 @@ impl Catalog {
                 Some(deleted) => self.take_out(database, &mut sensors, &deleted),
                 None => {}
             }
+            let bytes = sensor::memory(&sensor);
             // Sensors of a WAL record (`max` is `usize::MAX`) were admitted before.
-            if max != usize::MAX && !self.state.bytes.fits(sensor::memory(&sensor)) {
+            let (sensors_max, bytes_max) = match max {
+                usize::MAX => (usize::MAX, usize::MAX),
+                _ => self.shares(Some(&database.account), allowance.as_deref()),
+            };
+            if !self.state.bytes.fits(bytes, bytes_max) {
                 continue;
             }
             let document = stored.remove(&sensor.key);
@@ -288,7 +344,7 @@ impl Catalog {
             if is_new && !database.try_charge_sensor(&sensor, &allowance, counts, now) {
                 continue;
             }
-            let increment = |n: usize| (n < max).then_some(n + 1);
+            let increment = |n: usize| (n < max.min(sensors_max)).then_some(n + 1);
             // If the database was dropped meanwhile, its sensors do not count: the request looks them up again in the
             // current database.
             let counts_here = !database.is_superseded();
@@ -296,20 +352,25 @@ impl Catalog {
                 if is_new && counts {
                     database.refund_new_sensor(&allowance);
                 }
-                return;
+                continue;
+            }
+            if let Some(usage) = allowance.filter(|_| is_new) {
+                usage.note_created(1, bytes);
             }
             let increment = |n: u32| n.checked_add(1);
             let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment) else { return };
             let key = sensor.key.clone();
             sensors.add(key, |slot| {
                 let ids = SensorIds { id, slot, shard: id as usize % self.shards };
-                let known = KnownSensor::new(sensor, ids, self.state.clone());
+                let known = KnownSensor::new(sensor, ids, self.state.clone(), &database.account);
                 if let Some(document) = document {
                     known.adopt(&document);
                 }
                 known
             });
-            database.sensor_count.fetch_add(usize::from(counts_here), Ordering::Relaxed);
+            if counts_here {
+                database.count_sensor();
+            }
             self.state.version.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -319,7 +380,7 @@ impl Catalog {
         // `forget_deleted` has subtracted the sensors of a dropped database.
         if sensors.remove(deleted) && !database.is_superseded() {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            database.sensor_count.fetch_sub(1, Ordering::Relaxed);
+            database.subtract_sensors(1);
         }
     }
 

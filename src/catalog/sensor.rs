@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::charge::{CatalogBytes, Charge};
+use super::charge::{Account, CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
 use crate::bucket::{CatalogSensor, Meta, SensorDocument};
 use crate::kinds::{KIND, Kind, Kinds};
@@ -33,11 +33,6 @@ impl CatalogState {
             bytes: CatalogBytes::new(max_bytes),
             kinds,
         }
-    }
-
-    /// Returns the shared copy of a set of fields.
-    fn share(&self, fields: SensorFields) -> Arc<SensorFields> {
-        self.shapes.share(fields, &self.bytes)
     }
 
     /// Marks earlier lists of sensors and fields as outdated.
@@ -151,8 +146,8 @@ pub struct KnownSensor {
 }
 
 impl KnownSensor {
-    pub(crate) fn new(sensor: Sensor, ids: SensorIds, state: Arc<CatalogState>) -> Self {
-        let charge = state.bytes.charge(memory(&sensor));
+    pub(crate) fn new(sensor: Sensor, ids: SensorIds, state: Arc<CatalogState>, account: &Arc<Account>) -> Self {
+        let charge = account.charge(memory(&sensor));
         let kind = AtomicU8::new(kind_number(state.kinds.index_of(&sensor, None)));
         Self {
             id: ids.id,
@@ -174,6 +169,11 @@ impl KnownSensor {
             charge,
             state,
         }
+    }
+
+    /// Returns the shared copy of a set of fields.
+    fn share(&self, fields: SensorFields) -> Arc<SensorFields> {
+        self.state.shapes.share(fields, &self.charge)
     }
 
     pub(crate) fn catalog_sensor(&self) -> CatalogSensor {
@@ -270,7 +270,7 @@ impl KnownSensor {
         let firm = grown.find(name, usize::MAX).map_or(0, |index| index + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        *fields = self.state.share(grown);
+        *fields = self.share(grown);
         self.state.note_news();
         Some(fields.clone())
     }
@@ -306,13 +306,13 @@ impl KnownSensor {
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let is_in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| is_in_document(name)).count();
-        *fields = self.state.share(grown);
+        *fields = self.share(grown);
     }
 
     /// Notes that the document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.fields.write();
-        *fields = self.state.share(SensorFields { is_stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.share(SensorFields { is_stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
@@ -384,7 +384,7 @@ impl KnownSensor {
                 }
             }
             None => {
-                *fields = self.state.share(fields.with(name, family, max)?);
+                *fields = self.share(fields.with(name, family, max)?);
                 claimed.entry(self.id).or_default().push(1);
             }
         }
@@ -396,7 +396,7 @@ impl KnownSensor {
         let mut fields = self.fields.write();
         if index >= fields.firm && index < fields.names.len() {
             self.state.claimed.settle(self.id, fields.firm, index + 1);
-            *fields = self.state.share(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
+            *fields = self.share(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
             self.state.note_news();
         }
     }
@@ -420,7 +420,7 @@ impl KnownSensor {
             let mut fewer = SensorFields::clone(&fields);
             fewer.names.truncate(length);
             fewer.families.truncate(length);
-            *fields = self.state.share(fewer);
+            *fields = self.share(fewer);
         }
     }
 }
@@ -436,7 +436,8 @@ mod tests {
         let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
         let no_tags: [(&str, &str); 0] = [];
         let ids = SensorIds { id: 1, slot: 0, shard: 0 };
-        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state);
+        let account = state.bytes.account(None);
+        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state, &account);
         known.take_times(1_000, 3).expect("they are free");
         let later = 1_000 + 60_000_000_000;
         assert_eq!((known.stamp(later), known.stamp(later)), (later, later + 1));

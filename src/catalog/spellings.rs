@@ -151,7 +151,8 @@ mod tests {
                         if let std::collections::btree_map::Entry::Vacant(free) = model.entry(one) {
                             let sensor = sensor(one);
                             let state = Arc::new(CatalogState::new(usize::MAX, crate::kinds::Kinds::default()));
-                            let make = |slot| KnownSensor::new(sensor, SensorIds { id, slot, shard: 0 }, state);
+                            let account = state.bytes.account(None);
+                            let make = |slot| KnownSensor::new(sensor, SensorIds { id, slot, shard: 0 }, state, &account);
                             spellings.add(sensor_key(one), make);
                             free.insert(id);
                         }

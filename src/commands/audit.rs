@@ -38,6 +38,9 @@ pub fn check_audit(settings: &Settings) -> anyhow::Result<()> {
     for (name, report) in reports {
         let last = report.last.map_or_else(String::new, |chain| format!(", the last with the hash {chain}"));
         println!("{name}: {} records{last}", report.records);
+        if report.removed > 0 {
+            println!("{name}: the records 1 to {} were removed by rotation (audit.max_bytes)", report.removed);
+        }
         report.faults.iter().for_each(|fault| println!("{name}: {fault}"));
         if report.faulty > report.faults.len() {
             println!("{name}: and {} more faults", report.faulty - report.faults.len());

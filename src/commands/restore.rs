@@ -15,7 +15,7 @@ use crate::backup::{Fill, Folder, Manifest, StoreDigest, archive};
 use crate::config::Settings;
 use crate::faults;
 use crate::files;
-use crate::ingest::settings_of_json;
+use crate::ingest::{check_database_name, plain, settings_of_json};
 use crate::reading::Day;
 use crate::reading::stamp::first_stamp;
 
@@ -92,7 +92,9 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     if let Some(settings) = &manifest.settings {
         // The settings come first, because they determine how days are sealed.
         let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
-        target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
+        let rows = settings_of_json(&rows);
+        rows.iter().try_for_each(|(name, _)| check_database_name(name))?;
+        target.put_settings(rows).await.context("writing the databases' settings")?;
     }
     let mut progress = Progress::new("restore");
     let all = manifest.databases.iter().map(|database| database.days.len()).sum::<usize>();
@@ -101,7 +103,8 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
         let store = target.store.clone();
         let mut fill = Fill::begin(&store, &database.name, target.options).await?;
         for day in &database.days {
-            progress.show(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
+            let name = || plain(&database.name, usize::MAX);
+            progress.show(|| format!("{written} of {all} days, {} {}", name(), date(Day(day.number))));
             restore_day(folder, &database.name, day, &mut target, &mut fill).await?;
             written += 1;
         }
@@ -113,6 +116,9 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     drop(progress);
     if let Some(tokens) = &manifest.tokens {
         let tokens: Vec<Token> = serde_json::from_slice(&folder.read(tokens)?).context("reading the tokens")?;
+        if let Some(strange) = tokens.iter().find(|token| !token.is_valid()) {
+            bail!("the backup has the token {:?}, whose name or scopes are invalid", strange.name);
+        }
         target.put_tokens(&tokens).await.context("writing the tokens")?;
     }
     if let Some(config) = &manifest.config {

@@ -7,6 +7,7 @@ use crate::access::{Audit, ChangedToken, Quota, Scopes, Token, TokenChange, Toke
 use crate::app::tokens::token_event;
 use crate::clock::now_seconds;
 use crate::config::Settings;
+use crate::ingest::plain;
 
 /// Prints all tokens, one per line.
 pub async fn list_tokens(settings: &Settings) -> anyhow::Result<()> {
@@ -16,7 +17,7 @@ pub async fn list_tokens(settings: &Settings) -> anyhow::Result<()> {
     for token in store.tokens().await? {
         let used = uses.get(&token.name).copied();
         let token = Token { expires: token.ends(settings.max_lifetime()), ..token };
-        println!("{}", describe(&token, used, now_seconds()));
+        println!("{}", plain(&describe(&token, used, now_seconds()), usize::MAX));
     }
     Ok(())
 }

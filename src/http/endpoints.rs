@@ -16,8 +16,8 @@ use super::api::{
 };
 use super::errors::Dialect;
 use super::influx::query;
-use super::server::auth::RequiredAccess;
 use super::{App, openapi, ui};
+use crate::access::Effect;
 use crate::lanes::Lane;
 
 /// An endpoint and its documentation.
@@ -35,8 +35,8 @@ pub struct Endpoint {
     pub body: &'static [MediaType],
     /// The answers. The first description of a status takes precedence.
     pub answers: &'static [&'static [DescribedAnswer]],
-    /// The access that the caller needs.
-    pub access: RequiredAccess,
+    /// The effect that the caller's token must allow. It is checked before a body is read.
+    pub effect: Effect,
     pub handler: Handler,
 }
 
@@ -123,10 +123,10 @@ const HEALTHY: &[DescribedAnswer] =
 macro_rules! endpoints {
     (@handler $method:ident write $dialect:path) => { Handler::Write($dialect) };
     (@handler $method:ident route $handler:path) => { Handler::Route(|| on(MethodFilter::$method, $handler)) };
-    ($($method:ident $path:literal, $access:ident, $summary:literal, $query:literal, $body:expr, $answers:expr, $kind:ident $handler:path;)*) => {
+    ($($method:ident $path:literal, $effect:ident, $summary:literal, $query:literal, $body:expr, $answers:expr, $kind:ident $handler:path;)*) => {
         &[$(Endpoint {
             method: stringify!($method), path: $path, summary: $summary, query: $query, body: $body, answers: $answers,
-            access: RequiredAccess::$access, handler: endpoints!(@handler $method $kind $handler),
+            effect: Effect::$effect, handler: endpoints!(@handler $method $kind $handler),
         }),*]
     };
 }
@@ -140,129 +140,129 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         NOT_MODIFIED, NOTHING], route ui::asset;
     GET "/openapi.json", Public, "describe the API as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]],
         route openapi::document;
-    POST "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
+    POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
         &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
-    POST "/api/v1/explain", Token, "dry-run a write: the outcome of each line, without storing it",
+    POST "/api/v1/explain", Write, "dry-run a write: the outcome of each line, without storing it",
         "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
         &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
-    GET "/api/v1/readings", Token, "get raw readings",
+    GET "/api/v1/readings", Read, "get raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points format guard epoch", &[],
         &[READ, NOT_MODIFIED, ASKED], route readings::readings;
-    GET "/api/v1/summary", Token, "get aggregates of readings per time window",
+    GET "/api/v1/summary", Read, "get aggregates of readings per time window",
         "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill format guard", &[],
         &[WINDOWS, NOT_MODIFIED, ASKED], route summary::summary;
-    GET "/api/v1/histogram", Token, "get the number of values by range, and approximate percentiles",
+    GET "/api/v1/histogram", Read, "get the number of values by range, and approximate percentiles",
         "db sensor measurement tag.KEY from to precision field bounds percentiles step-histogram epoch group_by", &[],
         &[&[(200, "Counts by range. Ranges that end in the past have an ETag.", &[json("Histogram")])], NOT_MODIFIED, ASKED],
         route histogram::histogram;
-    GET "/api/v1/sensors", Token, "list sensors with their fields, latest reading and outlier flag",
+    GET "/api/v1/sensors", Read, "list sensors with their fields, latest reading and outlier flag",
         "db contains-sensors outlier silent recent limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED],
         route sensors::sensors;
-    GET "/api/v1/documents", Token, "get the stored documents of a sensor, for administrators of the database",
+    GET "/api/v1/documents", Administer, "get the stored documents of a sensor, for administrators of the database",
         "db sensor from to precision limit", &[], &[&[(200, "Documents.", &[json("Documents")])], ASKED],
         route documents::documents;
-    GET "/api/v1/sensors/{key}/meta", Token, "get the metadata of a sensor", "db", &[],
+    GET "/api/v1/sensors/{key}/meta", Read, "get the metadata of a sensor", "db", &[],
         &[&[(200, "The metadata, with its ETag.", &[json("Anything")])], ASKED], route meta::show;
-    PUT "/api/v1/sensors/{key}/meta", Token, "replace the metadata of a sensor", "db", &[json("Meta")],
+    PUT "/api/v1/sensors/{key}/meta", Write, "replace the metadata of a sensor", "db", &[json("Meta")],
         &[META_CHANGED, BODY_READ, ASKED], route meta::change;
-    PATCH "/api/v1/sensors/{key}/meta", Token, "change the metadata of a sensor by a merge patch (RFC 7396)", "db",
+    PATCH "/api/v1/sensors/{key}/meta", Write, "change the metadata of a sensor by a merge patch (RFC 7396)", "db",
         &[json("Meta")], &[META_CHANGED, BODY_READ, ASKED], route meta::change;
-    GET "/api/v1/meta", Token, "export the metadata of all sensors", "db limit cursor", &[],
+    GET "/api/v1/meta", Read, "export the metadata of all sensors", "db limit cursor", &[],
         &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], route meta::export;
-    POST "/api/v1/meta", Token, "import metadata of many sensors, as NDJSON or CSV", "db dry_run",
+    POST "/api/v1/meta", Write, "import metadata of many sensors, as NDJSON or CSV", "db dry_run",
         &[(NDJSON, "Text"), (CSV, "Text")], &[&[(200, "All lines were accepted.", &[json("MetaImported")]),
         (400, "Some lines were rejected; the others were accepted.", &[json("MetaImportedOrError")])],
         BODY_READ, &[(503, "Not everything is acknowledged: retry.", FAILED)]], route meta::import;
-    GET "/api/v1/groups", Token, "list the configured groups of sensors, such as sites", "db", &[],
+    GET "/api/v1/groups", Read, "list the configured groups of sensors, such as sites", "db", &[],
         &[&[(200, "Groups.", &[json("Groups")])], ASKED], route groups::list;
-    GET "/api/v1/groups/{key}", Token, "list the values of a group, each with its number of sensors", "db limit cursor", &[],
+    GET "/api/v1/groups/{key}", Read, "list the values of a group, each with its number of sensors", "db limit cursor", &[],
         &[&[(200, "Values.", &[json("GroupValues")])], ASKED], route groups::values;
-    GET "/api/v1/groups/{key}/{value}", Token, "list the sensors of a group value, each with its latest reading",
+    GET "/api/v1/groups/{key}/{value}", Read, "list the sensors of a group value, each with its latest reading",
         "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], route groups::members;
-    GET "/api/v1/latest", Token, "get the latest reading of each sensor",
+    GET "/api/v1/latest", Read, "get the latest reading of each sensor",
         "db sensor measurement tag.KEY limit cursor format guard epoch", &[], &[READ, ASKED], route sensors::latest;
-    GET "/api/v1/tail", Token, "stream readings as they are acked, as server-sent events",
+    GET "/api/v1/tail", Read, "stream readings as they are acked, as server-sent events",
         "db sensor measurement tag.KEY fields epoch", &[],
         &[&[(200, "One event per reading. `missed` has the number of lost readings, `end` the reason of the end.", &[("text/event-stream", "Text")])], ASKED],
         route tail::tail;
-    GET "/api/v1/measurements", Token, "list measurements, each with its number of sensors", "db sensor measurement tag.KEY", &[],
+    GET "/api/v1/measurements", Read, "list measurements, each with its number of sensors", "db sensor measurement tag.KEY", &[],
         &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], route lists::measurements;
-    GET "/api/v1/tags", Token, "list tag keys and metadata names, each with its number of values and sensors",
+    GET "/api/v1/tags", Read, "list tag keys and metadata names, each with its number of values and sensors",
         "db sensor measurement tag.KEY metadata", &[], &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], route lists::tags;
-    GET "/api/v1/tags/{key}", Token, "list the values of a tag or of metadata (`meta.NAME`), each with its number of sensors",
+    GET "/api/v1/tags/{key}", Read, "list the values of a tag or of metadata (`meta.NAME`), each with its number of sensors",
         "db sensor measurement tag.KEY", &[], &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], route lists::tag_values;
-    GET "/api/v1/fields", Token, "list fields, each with the type of its values", "db sensor measurement tag.KEY", &[],
+    GET "/api/v1/fields", Read, "list fields, each with the type of its values", "db sensor measurement tag.KEY", &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], route lists::fields;
-    GET "/api/v1/caller", Token, "get the caller's name and rights", "", &[],
+    GET "/api/v1/caller", Own, "get the caller's name and rights", "", &[],
         &[&[(200, "The caller.", &[json("Caller")])]], route tokens::caller;
-    GET "/api/v1/tokens", Admin, "list tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED],
+    GET "/api/v1/tokens", AdministerService, "list tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED],
         route tokens::list;
-    POST "/api/v1/tokens", Admin, "create a token; only this answer has its text", "", &[json("NewToken")],
+    POST "/api/v1/tokens", AdministerService, "create a token; only this answer has its text", "", &[json("NewToken")],
         &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)],
         BODY_READ, ASKED], route tokens::create;
-    POST "/api/v1/tokens/{key}/revoke", Admin, "revoke a token at once", "", &[], &[&[(200, "The token.", &[json("Token")]),
+    POST "/api/v1/tokens/{key}/revoke", AdministerService, "revoke a token at once", "", &[], &[&[(200, "The token.", &[json("Token")]),
         (409, "The token does not exist, or it is the caller's own.", FAILED)], ASKED], route tokens::revoke;
-    POST "/api/v1/flush", Admin, "store all acked readings now: 204 when done", "", &[],
+    POST "/api/v1/flush", AdministerService, "store all acked readings now: 204 when done", "", &[],
         &[&[(204, "All readings acked before are in the store.", &[]),
         (409, "All are in the store except dead letters.", &[json("NotStored")]),
         (503, "Not all are in the store yet: retry.", FAILED)]], route write::flush;
-    GET "/api/v1/jobs", Admin, "list background jobs: state, progress, last success, last error, next run", "", &[],
+    GET "/api/v1/jobs", AdministerService, "list background jobs: state, progress, last success, last error, next run", "", &[],
         &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], route jobs::list;
-    GET "/api/v1/jobs/{key}", Admin, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED],
+    GET "/api/v1/jobs/{key}", AdministerService, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED],
         route jobs::show;
-    GET "/api/v1/jobs/refresh/outdated", Admin, "list sensors whose copies of metadata are outdated", "db limit cursor", &[],
+    GET "/api/v1/jobs/refresh/outdated", AdministerService, "list sensors whose copies of metadata are outdated", "db limit cursor", &[],
         &[&[(200, "Sensors; `next` if there may be more.", &[json("OutdatedSensors")])], ASKED], route jobs::outdated;
-    POST "/api/v1/jobs/{key}/run", Admin, "run a background job now: 200 when done", "run", &[],
+    POST "/api/v1/jobs/{key}/run", AdministerService, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run has not ended: call again with `run`.", &[json("Job")])],
         ASKED], route jobs::run;
-    GET "/api/v1/backup", Admin, "start a backup: databases, tokens, and instances with readings that are not stored",
+    GET "/api/v1/backup", AdministerService, "start a backup: databases, tokens, and instances with readings that are not stored",
         "since", &[], &[&[(200, "The parts of a backup.", &[json("Anything")])], ASKED], route backup::begin;
-    GET "/api/v1/backup/days", Admin, "list the UTC days with readings or summaries, for hourglass backup", "db", &[],
+    GET "/api/v1/backup/days", AdministerService, "list the UTC days with readings or summaries, for hourglass backup", "db", &[],
         &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], route backup::days;
-    GET "/api/v1/backup/day", Admin, "get all readings and summaries of a database and UTC day, for hourglass backup",
+    GET "/api/v1/backup/day", AdministerService, "get all readings and summaries of a database and UTC day, for hourglass backup",
         "db day known", &[], &[&[(200, "The day, in the format of docs/how-to/backup.md.", &[(BYTES, "Text")]),
         (204, "The day has the digest given as `known`.", &[])], ASKED], route backup::day;
-    GET "/api/v1/backup/sensors", Admin, "get all sensors of a database with their metadata, for hourglass backup", "db known", &[],
+    GET "/api/v1/backup/sensors", AdministerService, "get all sensors of a database with their metadata, for hourglass backup", "db known", &[],
         &[&[(200, "The sensors, in the format of docs/how-to/backup.md.", &[(BYTES, "Text")]),
         (204, "The sensors have the digest given as `known`.", &[])], ASKED], route backup::sensors;
-    POST "/api/v1/backup/completed", Admin, "record a completed backup, for the metrics", "began proved", &[],
+    POST "/api/v1/backup/completed", AdministerService, "record a completed backup, for the metrics", "began proved", &[],
         &[&[(204, "Recorded.", &[])], ASKED], route backup::completed;
-    GET "/api/v1/dead-letters", Admin, "list dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
+    GET "/api/v1/dead-letters", AdministerService, "list dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
         &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], route dead_letters::list;
-    GET "/api/v1/rejections", Token, "list or export rejected lines, for administrators of the database",
+    GET "/api/v1/rejections", Administer, "list or export rejected lines, for administrators of the database",
         "db-rejections code measurement-rejections contains-rejections from-rejections to-rejections limit format-rejections after",
         &[],
         &[&[(200, "The number of rejections by code, and the newest rejections; or an export.", &[json("Rejections"), (TEXT, "Text")])],
         ASKED], route rejections::list;
-    DELETE "/api/v1/rejections", Token, "remove rejections",
+    DELETE "/api/v1/rejections", Administer, "remove rejections",
         "db code measurement-rejections contains-rejections from-rejections to-rejections through", &[],
         &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], route rejections::remove;
-    GET "/api/v1/databases/{key}", Token, "get the settings of a database: retention, sealing, drift, policies", "", &[],
+    GET "/api/v1/databases/{key}", Administer, "get the settings of a database: retention, sealing, drift, policies", "", &[],
         &[&[(200, "The settings.", &[json("Database")])], ASKED], route databases::show;
-    PUT "/api/v1/databases/{key}", Token, "change the settings of a database, or preview the readings that would expire",
+    PUT "/api/v1/databases/{key}", SetRetention, "change the settings of a database, or preview the readings that would expire",
         "dry_run", &[json("DatabaseSettings")],
         &[&[(200, "The settings, or the preview.", &[json("DatabaseOrExpiry")])], BODY_READ, ASKED],
         route databases::put;
-    GET "/api/v1/renames", Token, "list the renames of a database, for its administrators", "db", &[],
+    GET "/api/v1/renames", Administer, "list the renames of a database, for its administrators", "db", &[],
         &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], route renames::list;
-    PUT "/api/v1/renames", Token, "rename a sensor, measurement, tag key or tag value in answers, or preview the effect",
+    PUT "/api/v1/renames", ManageSchema, "rename a sensor, measurement, tag key or tag value in answers, or preview the effect",
         "db dry_run", &[json("Rename")],
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], BODY_READ, ASKED], route renames::put;
-    DELETE "/api/v1/renames", Token, "delete a rename", "db dry_run kind from-rename tag measurement-rename", &[],
+    DELETE "/api/v1/renames", ManageSchema, "delete a rename", "db dry_run kind from-rename tag measurement-rename", &[],
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], ASKED], route renames::delete;
-    GET "/api/v1/overview", Metrics, "get an overview for operators: rates, acks, store, WAL, memory, disk, backup", "", &[],
+    GET "/api/v1/overview", Observe, "get an overview for operators: rates, acks, store, WAL, memory, disk, backup", "", &[],
         &[&[(200, "The overview.", &[json("Anything")])]], route overview::overview;
-    GET "/api/v1/status", Metrics, "get the lag of the store behind the WAL: readings, seconds, bytes", "", &[],
+    GET "/api/v1/status", Observe, "get the lag of the store behind the WAL: readings, seconds, bytes", "", &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], route status::status;
-    POST "/write", Token, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
+    POST "/write", Write, "write line protocol, compatible with InfluxDB 1.x", "db rp precision-write ack", LINES,
         &[KEPT, WRITTEN, BODY_READ], write Dialect::V1;
-    POST "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
+    POST "/api/v2/write", Write, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
         &[KEPT, WRITTEN, BODY_READ, UNPROCESSABLE], write Dialect::V2;
-    POST "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
+    POST "/api/v3/write_lp", Write, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
         LINES, &[KEPT, WRITTEN, BODY_READ], write Dialect::V3;
-    GET "/query", Token, "run InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", &[],
+    GET "/query", Own, "run InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", &[],
         &[RESULTS], route query::query;
-    POST "/query", Token, "run InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
+    POST "/query", Own, "run InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form",
         "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", FORM, &[RESULTS, BODY_READ], route query::query;
     GET "/ping", Public, "answer 204, or the version with ?verbose=true", "verbose", &[],
         &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], route status::ping;
@@ -272,7 +272,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], route status::ready;
     GET "/settings", Public, "get the settings that QuestDB clients read before they write", "", &[],
         &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], route status::settings;
-    GET "/metrics", Metrics, "get metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], route status::metrics;
+    GET "/metrics", Observe, "get metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], route status::metrics;
 };
 
 /// The result of [`find`].
@@ -328,12 +328,17 @@ impl Endpoint {
 
     /// The lane that answers requests. Writes move large bodies to bulk themselves.
     pub fn lane(&self) -> Lane {
-        match (&self.handler, self.access, self.method) {
-            (Handler::Write(_), _, _) | (_, RequiredAccess::Public | RequiredAccess::Metrics, _) => Lane::Io,
+        match (&self.handler, self.effect, self.method) {
+            (Handler::Write(_), _, _) | (_, Effect::Public | Effect::Observe, _) => Lane::Io,
             (_, _, "GET") => Lane::Query,
             _ if self.path == "/query" => Lane::Query,
             _ => Lane::Bulk,
         }
+    }
+
+    /// Returns true if requests without the parameter `db` cover all databases on which the caller may have the effect.
+    pub fn covers_all_databases(&self) -> bool {
+        self.query.split_whitespace().any(|key| key == "db-rejections")
     }
 
     /// The body of errors.

@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::access::Denied;
+use crate::access::{Denied, Forbidden};
 use crate::bucket::StorageError;
 use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, RejectionSummary};
@@ -115,9 +115,15 @@ impl From<StatementFailure> for ApiError {
     fn from(failure: StatementFailure) -> Self {
         match failure {
             StatementFailure::Query(error) => error.into(),
-            StatementFailure::Forbidden { .. } => Self::Forbidden(failure.to_string()),
+            StatementFailure::Forbidden(forbidden) => forbidden.into(),
             _ => Self::Bad(failure.to_string()),
         }
+    }
+}
+
+impl From<Forbidden> for ApiError {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden.to_string())
     }
 }
 

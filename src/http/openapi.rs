@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, META_CHANGED, MediaType, NOT_MODIFIED};
-use super::server::auth::RequiredAccess;
+use crate::access::Effect;
 
 /// The document without its paths and schemas.
 const DOCUMENT: &str = include_str!("openapi/document.json");
@@ -82,7 +82,7 @@ fn operation(endpoint: &Endpoint, descriptions: &Value) -> Value {
         "parameters": parameters,
         "responses": responses,
     });
-    if endpoint.access != RequiredAccess::Public {
+    if endpoint.effect != Effect::Public {
         // The empty alternative is for a service without tokens.
         operation["security"] = json!([{ "token": [] }, { "basic": [] }, { "password": [] }, {}]);
     }
@@ -126,7 +126,7 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
     let with_dialect = |content: &'static [MediaType]| if content == FAILED { error } else { content };
     let own = endpoint.answers.iter().copied().flatten();
     let own = own.map(|(status, text, content)| (*status, *text, with_dialect(content)));
-    let refused: &[(u16, &'static str)] = if endpoint.access == RequiredAccess::Public { &[] } else { REFUSED };
+    let refused: &[(u16, &'static str)] = if endpoint.effect == Effect::Public { &[] } else { REFUSED };
     let refused = refused.iter().map(|(status, text)| (*status, *text, error));
     let unread = UNREAD.iter().map(|(status, text)| (*status, *text, FAILED));
     let mut answers: Vec<DescribedAnswer> = Vec::new();
@@ -150,7 +150,7 @@ fn response_headers(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'
     let is_warned = is_acked || changes_meta || (is_query || imports_meta) && matches!(status, 200 | 400);
     let headers = [
         ("ETag", is_past || shows_meta),
-        ("Retry-After", endpoint.access != RequiredAccess::Public && matches!(status, 429 | 503)),
+        ("Retry-After", endpoint.effect != Effect::Public && matches!(status, 429 | 503)),
         ("WWW-Authenticate", status == 401),
         ("X-Hourglass-Ack", is_acked || endpoint.method == "POST" && status == 503),
         ("X-Hourglass-Notice", is_formatted || is_query && status == 200),

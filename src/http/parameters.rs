@@ -14,7 +14,7 @@ use super::errors::{ApiError, ApiResult};
 use super::pairs::Pairs;
 use super::render::json::Times;
 use crate::access::{Caller, Event, Pin};
-use crate::bucket::settings::Settings;
+use crate::bucket::settings::{AUTOGEN, Settings};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
@@ -46,17 +46,6 @@ impl Requester {
         let Self { caller, address } = self;
         app.audit.note(&Event::Change { caller, address: *address, statement, database, outcome: outcome.into() });
     }
-
-    /// Checks that the caller may administer a database.
-    ///
-    /// # Errors
-    /// [`ApiError::Forbidden`] if it may not.
-    pub fn check_manages(&self, database: &str) -> ApiResult<()> {
-        if self.caller.may_manage(database) {
-            return Ok(());
-        }
-        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.caller.name())))
-    }
 }
 
 /// Extractor for the variable parts of a request's path.
@@ -80,6 +69,8 @@ pub struct Parameters {
     pub app: Arc<App>,
     pub requester: Requester,
     settings: Arc<Settings>,
+    /// The database that the request names. `None` if it covers all databases of the caller.
+    database: Option<String>,
     pairs: Pairs,
     tags: Vec<TagFilter>,
 }
@@ -103,8 +94,8 @@ impl FromRequestParts<Arc<App>> for Parameters {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let known = parts.extensions.get::<&'static Endpoint>();
-        let known: Vec<&str> = known.into_iter().flat_map(|endpoint| endpoint.parameters()).collect();
+        let endpoint: &Endpoint = parts.extensions.get::<&'static Endpoint>().copied().ok_or_else(unknown_endpoint)?;
+        let known: Vec<&str> = endpoint.parameters().collect();
         let mut sent = Pairs::parse_url(&parts.uri)?;
         let mut tags = Vec::new();
         if known.contains(&"tag.KEY") {
@@ -119,9 +110,33 @@ impl FromRequestParts<Arc<App>> for Parameters {
             }
         }
         let pairs = Pairs::strict(sent, &known)?;
-        let requester = parts.extensions.get().cloned().unwrap_or(Requester { caller: Caller::Anybody, address: None });
-        Ok(Self { app: app.clone(), requester, settings: app.query.settings(), pairs, tags })
+        let requester: Requester = parts.extensions.get().cloned().ok_or_else(unknown_endpoint)?;
+        let database = named_database(endpoint, &pairs, parts, app).await?;
+        if endpoint.effect.is_on_database() {
+            requester.caller.check(endpoint.effect, database.as_deref())?;
+        }
+        Ok(Self { app: app.clone(), requester, settings: app.query.settings(), database, pairs, tags })
     }
+}
+
+fn unknown_endpoint() -> ApiError {
+    ApiError::Forbidden("the request was not assigned to an endpoint".to_owned())
+}
+
+/// Returns the database that a request names, in its path or by `db`.
+async fn named_database(
+    endpoint: &Endpoint,
+    pairs: &Pairs,
+    parts: &mut Parts,
+    app: &Arc<App>,
+) -> ApiResult<Option<String>> {
+    if endpoint.path == "/api/v1/databases/{key}" {
+        let InPath(name) = InPath::<String>::from_request_parts(parts, app).await?;
+        // The policy `autogen` stands for the database itself.
+        return Ok(Some(name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(&name).to_owned()));
+    }
+    let default = (!endpoint.covers_all_databases()).then_some(DEFAULT_DATABASE);
+    Ok(pairs.get("db").or(default).map(str::to_owned))
 }
 
 impl Parameters {
@@ -142,18 +157,14 @@ impl Parameters {
         Ok(self.pairs.flag(name)?.unwrap_or(false))
     }
 
-    /// Resolves `db` to a stored database, including the default retention policy, if the caller may read it.
+    /// Resolves the database of the request to a stored one, including the default retention policy.
     pub fn database(&self) -> ApiResult<String> {
         self.settings.resolve(&self.stored_database()?, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
     }
 
-    /// Returns `db` without resolving the default retention policy, if the caller may read it.
+    /// Returns the database of the request without resolving the default retention policy.
     pub fn stored_database(&self) -> ApiResult<String> {
-        let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        let caller = &self.requester.caller;
-        if !caller.may_read(name) {
-            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", caller.name())));
-        }
+        let name = self.database.as_deref().unwrap_or(DEFAULT_DATABASE);
         check_database_name(name)?;
         Ok(name.to_owned())
     }

@@ -69,7 +69,7 @@ pub async fn serve_connection(connection: Connection, service: Arc<TcpService>, 
     // A batch that is passed to ingest counts as a request; received bytes do not.
     connection.state.set_multiplexed();
     let batches = Batches::new(service.ingest.options.limits.line_bytes);
-    let admission = service.ingest.admission();
+    let admission = service.ingest.admission(&Caller::Anybody);
     let mut conversation = Conversation { connection, service, stop, batches, admission, piece: BytesMut::new() };
     if let Some(session) = conversation.open().await {
         conversation.ingest_lines(&session).await;
@@ -198,7 +198,7 @@ impl Conversation {
     fn shrink_admission(&mut self) {
         let buffered = self.batches.bytes().len();
         if self.admission.size() > buffered {
-            self.admission = self.service.ingest.admission();
+            self.admission = self.service.ingest.admission(&Caller::Anybody);
             // This may fail under overload. Then at most one incomplete line is not admitted.
             let _ = self.admission.grow(buffered);
         }
@@ -285,7 +285,7 @@ impl Conversation {
         let ingest = &self.service.ingest;
         let mut wait = RETRY_PAUSE;
         loop {
-            let mut admission = ingest.admission();
+            let mut admission = ingest.admission(caller);
             let result = match admission.grow(lines.len()) {
                 Ok(()) => {
                     let Session { database, precision, is_declared, .. } = session;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::access::{Audit, Caller, Denied, Event, PresentedToken, TokenRegistry};
+use crate::access::{Audit, Caller, Denied, Effect, Event, PresentedToken, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
 use crate::ingest::Ingest;
@@ -65,11 +65,11 @@ impl TcpService {
                 "a token was sent over plain TCP from another machine, so others on the network can read it: set tcp.tls and rotate the token"
             ));
         }
-        if caller.may_write(database) {
-            return Ok(caller);
-        }
-        self.log_denied("forbidden", token, peer);
-        Err(format!("{} may not write to database {database:?}", caller.name()))
+        caller.check(Effect::Write, Some(database)).map_err(|forbidden| {
+            self.log_denied("forbidden", token, peer);
+            forbidden.to_string()
+        })?;
+        Ok(caller)
     }
 
     fn log_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod command;
+mod forms;
 mod lines;
 mod matrix;
 mod pins;

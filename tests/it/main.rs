@@ -14,6 +14,7 @@
 //! | `edge` | connections: limits, slow clients, smuggling, TLS, HTTP/2, decompression bombs, CORS |
 //! | `tcp` | line protocol over plain TCP |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
+//! | `shares` | limits that tenants share, filled by one of them |
 //! | `hostile` | hostile clients: names, numbers, depth, length, floods, frames |
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
@@ -79,6 +80,7 @@ mod readme;
 mod rename;
 mod retention;
 mod sealing;
+mod shares;
 mod space;
 mod stalls;
 mod store_contract;

@@ -1,6 +1,7 @@
 //! A file of chained records, one JSON object per line. Each record has a number, and a hash of itself and the previous
 //! record's hash. The file `.head` next to it has the number and the hash of the last record, and is the lock under
-//! which processes append and rotate. `check.rs` describes the faults that a check can detect.
+//! which processes append and rotate. Before a rotation removes records, a chained record says which. `check.rs`
+//! describes the faults that a check can detect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -8,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::secret::hex;
@@ -16,14 +17,20 @@ use super::escape::escape_control_characters;
 
 /// Readable and writable by the owner only.
 const MODE: u32 = 0o600;
-/// Bytes at the end of a file that are searched for its last record, in two attempts. Nearly all records are shorter
-/// than the first value. A record longer than the second one is not found.
-const TAIL_BYTES: [u64; 2] = [8 << 10, 256 << 10];
+/// Maximum bytes of a record without its hash. In a longer one, each long member is cut, and `cut` has the length and
+/// the SHA-256 of the whole event.
+pub const RECORD_BYTES_MAX: usize = 2 << 10;
+/// Bytes that are kept of each longer member of a record that is cut. As a JSON string they take at most twice as much.
+const MEMBER_BYTES_MAX: usize = 96;
+/// Bytes at the end of a file that are searched for its last record.
+const TAIL_BYTES: u64 = 4 * RECORD_BYTES_MAX as u64;
 /// Maximum bytes of a head.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
 /// The number of older files that are kept in addition to the present one.
 const OLDER_FILES: usize = 3;
 const CHAIN: &str = ",\"chain\":\"";
+/// The event of a rotation that removes records.
+const ROTATED: &str = "rotated";
 
 /// A chained file and its older files: `audit.log`, `audit.log.1`, and so on.
 #[derive(Debug)]
@@ -38,8 +45,6 @@ pub struct Trail {
 /// The state of the chain, as stored in the file `.head`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The number of the oldest record that is kept.
-    pub first: u64,
     /// The number of the last record.
     pub last: u64,
     /// The hash of the last record.
@@ -51,6 +56,14 @@ pub struct Head {
 pub struct Link {
     pub number: u64,
     pub chain: String,
+}
+
+/// The record of a rotation that removes records.
+#[derive(Serialize)]
+struct Rotation {
+    event: &'static str,
+    /// The number of the last record that is removed.
+    removed: u64,
 }
 
 /// A record without its hash.
@@ -84,12 +97,20 @@ impl Trail {
         head_file.lock()?;
         let mut head = self.resume(read_head(&mut head_file)?)?;
         if fs::metadata(&self.path).is_ok_and(|meta| meta.len() > self.file_bytes) {
-            self.rotate(&mut head)?;
+            if let Some(removed) = self.removed_by_rotation()? {
+                head = self.push(&head, &Rotation { event: ROTATED, removed })?;
+            }
+            self.rotate()?;
         }
+        head = self.push(&head, event)?;
+        write_head(&mut head_file, &head)
+    }
+
+    /// Appends a record to the present file. Returns the head after it.
+    fn push(&self, head: &Head, event: &impl Serialize) -> io::Result<Head> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(MODE).open(&self.path)?;
         let number = head.last + 1;
-        let record = NumberedRecord { n: number, time: jiff::Timestamp::now().to_string(), event };
-        let body = escape_control_characters(&serde_json::to_string(&record)?);
+        let body = record_text(number, event)?;
         let chain = chain_hash(&head.chain, &body);
         let open = body.strip_suffix('}').unwrap_or(&body);
         // A crash may have cut the last line. Start a new one, so that the record does not continue it.
@@ -98,17 +119,14 @@ impl Trail {
         if self.is_synced {
             file.sync_data()?;
         }
-        write_head(&mut head_file, &Head { last: number, chain, ..head })
+        Ok(Head { last: number, chain })
     }
 
     /// Returns the state from which the chain continues. The file is ahead of the head if the last writer crashed
     /// between writing both. It is behind if records were removed, which the next number reveals.
     fn resume(&self, head: Option<Head>) -> io::Result<Head> {
         let last = last_link(&self.path)?;
-        let mut head = match head {
-            Some(head) => head,
-            None => Head { first: self.oldest_number()?.unwrap_or(1), ..Head::default() },
-        };
+        let mut head = head.unwrap_or_default();
         if let Some(link) = last.filter(|link| link.number > head.last) {
             head.last = link.number;
             head.chain = link.chain;
@@ -117,31 +135,20 @@ impl Trail {
     }
 
     /// Renames every file to the next number, and removes the oldest one.
-    fn rotate(&self, head: &mut Head) -> io::Result<()> {
+    fn rotate(&self) -> io::Result<()> {
         let oldest = older_path(&self.path, OLDER_FILES);
-        let is_full = oldest.exists();
-        if is_full {
+        if oldest.exists() {
             fs::remove_file(oldest)?;
         }
         for number in (1..OLDER_FILES).rev().filter(|number| older_path(&self.path, *number).exists()) {
             fs::rename(older_path(&self.path, number), older_path(&self.path, number + 1))?;
         }
-        fs::rename(&self.path, older_path(&self.path, 1))?;
-        if is_full {
-            head.first = self.oldest_number()?.unwrap_or(head.first);
-        }
-        Ok(())
+        fs::rename(&self.path, older_path(&self.path, 1))
     }
 
-    fn oldest_number(&self) -> io::Result<Option<u64>> {
-        for path in files(&self.path) {
-            for line in lines(&path)? {
-                if let Some((link, _)) = parse(&line?) {
-                    return Ok(Some(link.number));
-                }
-            }
-        }
-        Ok(None)
+    /// Returns the number of the last record that a rotation would remove.
+    fn removed_by_rotation(&self) -> io::Result<Option<u64>> {
+        last_link(&older_path(&self.path, OLDER_FILES)).map(|link| link.map(|link| link.number))
     }
 }
 
@@ -195,6 +202,35 @@ fn write_head(file: &mut File, head: &Head) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
+/// Returns the JSON text of a record without its hash, of at most [`RECORD_BYTES_MAX`] bytes.
+fn record_text(number: u64, event: &impl Serialize) -> io::Result<String> {
+    let time = jiff::Timestamp::now().to_string();
+    let record = NumberedRecord { n: number, time: time.clone(), event };
+    let text = escape_control_characters(&serde_json::to_string(&record)?);
+    if text.len() <= RECORD_BYTES_MAX {
+        return Ok(text);
+    }
+    let whole = serde_json::to_string(event)?;
+    let mut event: Map<String, Value> = serde_json::from_str(&whole)?;
+    for member in event.values_mut() {
+        let mut text = escape_control_characters(&member.to_string());
+        if text.len() > MEMBER_BYTES_MAX {
+            let end = (0..=MEMBER_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or_default());
+            *member = Value::from(text);
+        }
+    }
+    event.insert("cut".to_owned(), json!({ "bytes": whole.len(), "sha256": hex(&Sha256::digest(&whole)) }));
+    Ok(serde_json::to_string(&NumberedRecord { n: number, time, event: &event })?)
+}
+
+/// Returns the number that a record of a rotation has as that of the last removed record.
+#[must_use]
+pub fn removed_number(body: &str) -> Option<u64> {
+    let record: Value = serde_json::from_str(body).ok()?;
+    if record["event"] == ROTATED { record["removed"].as_u64() } else { None }
+}
+
 /// Parses a line. Returns the record's number and hash, and its text without the hash.
 #[must_use]
 pub fn parse(line: &str) -> Option<(Link, String)> {
@@ -218,16 +254,11 @@ fn last_link(path: &Path) -> io::Result<Option<Link>> {
         Err(error) => return Err(error),
     };
     let length = file.metadata()?.len();
-    for bytes in TAIL_BYTES {
-        let mut tail = Vec::new();
-        file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
-        file.read_to_end(&mut tail)?;
-        let tail = String::from_utf8_lossy(&tail);
-        if let Some((link, _)) = tail.lines().rev().find_map(parse) {
-            return Ok(Some(link));
-        }
-    }
-    Ok(None)
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    file.read_to_end(&mut tail)?;
+    let last = String::from_utf8_lossy(&tail).lines().rev().find_map(parse);
+    Ok(last.map(|(link, _)| link))
 }
 
 fn is_at_line_start(file: &mut File) -> io::Result<bool> {

@@ -8,16 +8,16 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
-use crate::bucket::settings::{AUTOGEN, Drift, Settings, policy_database};
+use crate::bucket::settings::{Drift, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::expiry_ns;
 use crate::http::App;
 use crate::http::api::sensors;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{InPath, Parameters, Requester};
+use crate::http::parameters::Parameters;
 use crate::http::server::body::{self, BodyLimit};
-use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
+use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange};
 use crate::query::Budget;
 use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
 use crate::query::selector::Selector;
@@ -35,9 +35,9 @@ const SENSORS_MAX: usize = 1_000_000;
 const DAY: i64 = 24 * 3_600_000_000_000;
 
 /// `GET /api/v1/databases/NAME`.
-pub async fn show(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
+pub async fn show(parameters: Parameters) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.requester, &name)?;
+    let name = parameters.stored_database()?;
     let settings = app.ingest.settings_now().await?;
     let has_settings = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
     if !has_settings && !app.query.all_databases().await?.contains(&name) {
@@ -47,16 +47,12 @@ pub async fn show(InPath(name): InPath<String>, parameters: Parameters) -> ApiRe
 }
 
 /// `PUT /api/v1/databases/NAME`: changes the settings in the body, or previews the readings that would expire.
-pub async fn put(
-    InPath(name): InPath<String>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    mut body: Body,
-) -> ApiResult<Json<Value>> {
+pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.requester, &name)?;
+    let name = parameters.stored_database()?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, _admission) = body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
+    let (bytes, _admission) =
+        body::read_parameters(app, &parameters.requester.caller, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let changes = parse_body(&bytes)?;
     app.ingest.check_settings(&name, &changes).await?;
     if is_dry {
@@ -66,14 +62,6 @@ pub async fn put(
     let settings = app.ingest.settings_now().await?;
     parameters.requester.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
     Ok(Json(settings_json(&name, &settings)))
-}
-
-/// Returns the name of a database that the caller administers. The policy `autogen` stands for the database itself.
-fn managed_database(requester: &Requester, name: &str) -> ApiResult<String> {
-    let name = name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(name);
-    requester.check_manages(name)?;
-    check_database_name(name)?;
-    Ok(name.to_owned())
 }
 
 /// Parses the body of a PUT. A missing key leaves a setting unchanged; `null` resets it to the default.

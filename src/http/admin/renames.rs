@@ -17,15 +17,16 @@ const ATTEMPTS: usize = 8;
 
 /// `GET /api/v1/renames`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let renames = parameters.app.ingest.renames(&managed_database(&parameters)?).await?;
+    let renames = parameters.app.ingest.renames(&parameters.stored_database()?).await?;
     Ok(Json(json!({ "renames": renames.entries().iter().map(rename_json).collect::<Vec<_>>() })))
 }
 
 /// `PUT /api/v1/renames`: adds an entry, or replaces that of the same stored name. With `dry_run` it only counts.
 pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let database = managed_database(&parameters)?;
-    let (bytes, _admission) = body::read_parameters(app, &headers, &mut body, BodyLimit::SETTINGS).await?;
+    let database = parameters.stored_database()?;
+    let (bytes, _admission) =
+        body::read_parameters(app, &parameters.requester.caller, &headers, &mut body, BodyLimit::SETTINGS).await?;
     let mut rename = parse_entry(&bytes)?;
     let limit = app.settings.limits.name_bytes;
     if rename.kind == RenameKind::Sensor {
@@ -41,7 +42,7 @@ pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> 
 
 /// `DELETE /api/v1/renames`: deletes the entry for a stored name.
 pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let database = managed_database(&parameters)?;
+    let database = parameters.stored_database()?;
     let [tag, measurement, from] =
         ["tag", "measurement", "from"].map(|name| parameters.get(name).unwrap_or_default().to_owned());
     let kind = parameters.get("kind").and_then(RenameKind::from_name);
@@ -79,13 +80,6 @@ async fn change(
         }
     }
     Err(IngestError::from(RenameRefusal::Contended { database: database.to_owned() }).into())
-}
-
-/// Returns the database, if the caller administers it.
-fn managed_database(parameters: &Parameters) -> ApiResult<String> {
-    let name = parameters.stored_database()?;
-    parameters.requester.check_manages(&name)?;
-    Ok(name)
 }
 
 const KINDS: &str = "sensor, measurement, tag_key or tag_value";

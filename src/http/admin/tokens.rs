@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::access::{
-    Caller, ChangedToken, Event, NewToken, OsUser, Pin, RejectedChange, Scopes, Token, TokenChange, is_glob,
+    Caller, ChangedToken, Effect, Event, NewToken, OsUser, Pin, RejectedChange, Scopes, Token, TokenChange, is_glob,
 };
 use crate::clock::now_seconds;
 use crate::http::App;
@@ -26,8 +26,8 @@ pub async fn caller(State(app): State<Arc<App>>, Extension(requester): Extension
     let caller = &requester.caller;
     let token = caller.token();
     Json(json!({
-        "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": caller.is_admin(),
-        "metrics": caller.may_observe(), "scopes": token.map(|token| scopes_json(&token.scopes)),
+        "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": caller.allows(Effect::AdministerService, None),
+        "metrics": caller.allows(Effect::Observe, None), "scopes": token.map(|token| scopes_json(&token.scopes)),
         "expires": token.and_then(|token| token.expires).map(time),
     }))
 }
@@ -95,8 +95,10 @@ struct TokenRequest {
 }
 
 async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
-    let (bytes, _admission) = body::read_parameters(&parameters.app, headers, &mut body, BodyLimit::SETTINGS).await?;
-    if matches!(parameters.requester.caller, Caller::Anybody) {
+    let caller = &parameters.requester.caller;
+    let (bytes, _admission) =
+        body::read_parameters(&parameters.app, caller, headers, &mut body, BodyLimit::SETTINGS).await?;
+    if matches!(caller, Caller::Anybody) {
         let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));
     }

@@ -66,7 +66,7 @@ async fn explain_body(
         return Err(error.clone());
     }
     let limit = BodyLimit { bytes: BODY_BYTES_MAX, key: "the maximum of a dry run" };
-    let (bytes, mut admission) = body::read_parameters(app, headers, body, limit).await?;
+    let (bytes, mut admission) = body::read_parameters(app, &requester.caller, headers, body, limit).await?;
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let options = if is_json { json_options } else { lines_options }?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::sensors::{DocumentPage, find_documents};
 use super::write::ack_level;
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
 use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
@@ -74,7 +74,7 @@ fn check_conditions(headers: &HeaderMap, caller: &Caller, database: &str) -> Api
         return Err(ApiError::Bad(format!("the header {name} is not supported: send If-Match with an ETag")));
     }
     let has_some = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name));
-    if has_some && !caller.may_read(database) {
+    if has_some && !caller.allows(Effect::Read, Some(database)) {
         let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", caller.name());
         return Err(ApiError::Forbidden(text));
     }
@@ -92,10 +92,10 @@ pub async fn change(
     let app = &parameters.app;
     let caller = &parameters.requester.caller;
     let sensor = parameters.check_pins(parameters.key(&key)?)?;
-    let database = writable_database(&parameters)?;
+    let database = parameters.stored_database()?;
     check_conditions(&headers, caller, &database)?;
     let limit = BodyLimit { bytes: app.ingest.meta_text_max(), key: "the maximum of metadata" };
-    let (bytes, mut admission) = body::read_parameters(app, &headers, &mut body, limit).await?;
+    let (bytes, mut admission) = body::read_parameters(app, caller, &headers, &mut body, limit).await?;
     admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
         return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
@@ -111,7 +111,7 @@ pub async fn change(
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
             // A write-only token must not learn stored values.
-            let response = if caller.may_read(&database) {
+            let response = if caller.allows(Effect::Read, Some(&database)) {
                 meta_response(Value::Object(values).to_string())
             } else {
                 StatusCode::NO_CONTENT.into_response()
@@ -136,23 +136,13 @@ fn with_kind_warning(mut response: Response, count: usize, first: Option<&KindFa
     response
 }
 
-/// Returns the database of a change, if the caller may write to it.
-fn writable_database(parameters: &Parameters) -> ApiResult<String> {
-    let caller = &parameters.requester.caller;
-    let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
-    if !caller.may_write(name) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", caller.name())));
-    }
-    Ok(name.to_owned())
-}
-
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
 pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Response> {
     let app = &parameters.app;
     let caller = &parameters.requester.caller;
-    let database = writable_database(&parameters)?;
+    let database = parameters.stored_database()?;
     let is_dry = parameters.flag("dry_run")?;
-    let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
+    let (bytes, mut admission) = body::read(app, caller, &headers, &mut body).await?;
     admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let row_bytes_max = app.ingest.meta_text_max();
     let rows: Box<dyn Iterator<Item = Row> + Send> = if is_csv(&headers) {
@@ -175,7 +165,11 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
     app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
     let faulty = imported.faulty;
     let first_fault = imported.first_fault.take();
-    Ok(with_kind_warning(imported.respond(is_dry, caller.may_read(&database)), faulty, first_fault.as_ref()))
+    Ok(with_kind_warning(
+        imported.respond(is_dry, caller.allows(Effect::Read, Some(&database))),
+        faulty,
+        first_fault.as_ref(),
+    ))
 }
 
 /// Returns true if the content type is CSV.
@@ -187,7 +181,7 @@ fn is_csv(headers: &HeaderMap) -> bool {
 /// Returns the text of a refusal. A write-only token must not learn the size of stored metadata.
 fn refusal_text(refused: &MetaRefusal, caller: &Caller, database: &str) -> String {
     match refused {
-        MetaRefusal::TooLarge { sensor, limit, .. } if !caller.may_read(database) => {
+        MetaRefusal::TooLarge { sensor, limit, .. } if !caller.allows(Effect::Read, Some(database)) => {
             format!("metadata of {sensor} exceeds the limit of {limit} bytes")
         }
         other => other.to_string(),

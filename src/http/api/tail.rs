@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::access::{Caller, PresentedToken};
+use crate::access::{Caller, Effect, PresentedToken};
 use crate::bucket::settings::qualified_name;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
@@ -248,7 +248,10 @@ impl RightsCheck {
         }
         match self.app.access.reauthenticate(caller, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
-            Ok(by_now) if !by_now.may_read(&qualified_name(&self.database)) || by_now.pins() != caller.pins() => {
+            Ok(by_now)
+                if !by_now.allows(Effect::Read, Some(&qualified_name(&self.database)))
+                    || by_now.pins() != caller.pins() =>
+            {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
 use crate::http::endpoints::Endpoint;
@@ -82,14 +82,15 @@ impl WriteRequest {
     }
 
     async fn read_small(&mut self) -> ApiResult<SmallBody> {
-        body::read_small(&self.app, &self.parts.headers, &mut self.body).await
+        body::read_small(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body).await
     }
 
     async fn write_large(mut self, options: WriteOptions, start: BodyStart) -> Response {
-        let taken = match body::read_on(&self.app, &self.parts.headers, &mut self.body, start).await {
-            Ok(body) => self.take(&options, body).await,
-            Err(error) => Err(error),
-        };
+        let taken =
+            match body::read_on(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body, start).await {
+                Ok(body) => self.take(&options, body).await,
+                Err(error) => Err(error),
+            };
         let mut response = self.respond(taken).await;
         response.extensions_mut().insert(Lane::current());
         response
@@ -285,9 +286,7 @@ fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
     };
-    if !caller.may_write(&database) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", caller.name())));
-    }
+    caller.check(Effect::Write, Some(&database))?;
     if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }

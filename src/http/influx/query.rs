@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::render::{RenderStyle, StatementResult, refusal, render};
-use crate::access::{Event, cut};
+use crate::access::Event;
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
@@ -59,7 +59,7 @@ async fn handle(app: &App, requester: &Requester, known: &[&str], request: Reque
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
-        let (body, _admission) = body::read_parameters(app, &parts.headers, &mut body, FORM).await?;
+        let (body, _admission) = body::read_parameters(app, &requester.caller, &parts.headers, &mut body, FORM).await?;
         let request = Request::from_parts(parts.clone(), body.into());
         // A body that is not a form counts as empty.
         if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {
@@ -109,6 +109,7 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
             budget: &budget,
             caller: &requester.caller,
         };
+        requester.caller.check_statement(statement, context.database, context.policy)?;
         let expired = app.query.expired_notices(statement, context);
         let mut message = None;
         let series = match run_statement(app, requester, &parts.method, mode, statement, context).await {
@@ -236,7 +237,6 @@ async fn run_statement(
     if answer.is_some() {
         return Ok(StatementOutcome { answer, message: None });
     }
-    check_change(context, statement)?;
     if *method != Method::POST {
         return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
     }
@@ -261,9 +261,9 @@ fn log_change(
     if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
-    let outcome = changed.as_ref().map_or_else(|error| cut(&error.to_string()), |_| "done".to_owned());
-    let database = &*cut(changed_database(statement, database));
-    let statement = cut(&statement.to_string());
+    let outcome = changed.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
+    let database = changed_database(statement, database);
+    let statement = statement.to_string();
     let event = Event::Change { caller: &requester.caller, address: requester.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
@@ -280,18 +280,6 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
         | Statement::DropPolicy { database, .. } => database,
         _ => database.unwrap_or_default(),
     }
-}
-
-/// Checks that the caller may run the statement. A caller that may write to a database may also create it, but without
-/// retention, which deletes. This check comes first, so that other errors reveal nothing and every attempt counts as a denial.
-fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
-    let caller = context.caller;
-    let database = changed_database(statement, context.database);
-    let is_creation = matches!(statement, Statement::CreateDatabase { policy: None, .. });
-    if caller.may_manage(database) || (is_creation && caller.may_write(database)) {
-        return Ok(());
-    }
-    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", caller.name(), keywords(statement))))
 }
 
 fn keywords(statement: &Statement) -> String {

@@ -15,20 +15,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
 );
 
-/// The access that an endpoint requires, checked before the body is read. Access to a database is checked later, when
-/// the database is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequiredAccess {
-    /// No token.
-    Public,
-    /// Any valid token; access is checked per database.
-    Token,
-    /// A token with the metrics scope.
-    Metrics,
-    /// An admin token for all databases.
-    Admin,
-}
-
 /// Returns the token of the request. It is `?`, which is never valid, if the `Authorization` header is malformed or `p` is
 /// given twice. Requests with two such headers never get here (see `head.rs`).
 pub fn token<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {

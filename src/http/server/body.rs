@@ -13,6 +13,7 @@ use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::decompress::{ByteSink, Decoding, Encoding};
+use crate::access::Caller;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::ingest::BytesInFlight;
@@ -77,14 +78,20 @@ impl BodyLimit {
 }
 
 /// Reads and decompresses a body of at most `limits.body_bytes`.
-pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<ReadBody> {
-    read_on(app, headers, body, BodyStart::new(app)).await
+pub async fn read(app: &App, caller: &Caller, headers: &HeaderMap, body: &mut Body) -> ApiResult<ReadBody> {
+    read_on(app, caller, headers, body, BodyStart::new(app)).await
 }
 
 /// Reads and decompresses a body that becomes a tree in memory, which is much larger than its text.
-pub async fn read_parameters(app: &App, headers: &HeaderMap, body: &mut Body, limit: BodyLimit) -> ApiResult<ReadBody> {
+pub async fn read_parameters(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &mut Body,
+    limit: BodyLimit,
+) -> ApiResult<ReadBody> {
     let limit = BodyLimit { bytes: limit.bytes.min(app.settings.limits.body_bytes), ..limit };
-    let read = read_within(app, headers, body, BodyStart::new(app), limit).await;
+    let read = read_within(app, caller, headers, body, BodyStart::new(app), limit).await;
     if let Err(ApiError::TooLarge { .. }) = &read {
         discard(app, headers, body).await;
     }
@@ -92,7 +99,7 @@ pub async fn read_parameters(app: &App, headers: &HeaderMap, body: &mut Body, li
 }
 
 /// Reads and decompresses a body up to [`SMALL_BODY_BYTES`]. [`read_on`] reads a larger one again from its start.
-pub async fn read_small(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<SmallBody> {
+pub async fn read_small(app: &App, caller: &Caller, headers: &HeaderMap, body: &mut Body) -> ApiResult<SmallBody> {
     BodyLimit::of(app).check_length(headers)?;
     let mut start = BodyStart::new(app);
     let limit = BodyLimit::of(app);
@@ -100,7 +107,7 @@ pub async fn read_small(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiR
     if limit.check_length(headers).is_err() {
         return Ok(SmallBody::Large(start));
     }
-    let mut decoding = decode(app, headers, limit)?;
+    let mut decoding = decode(app, caller, headers, limit)?;
     while let Some(data) = start.pace.data(body).await? {
         start.frames.push(data.clone());
         match decoding.push(&data) {
@@ -108,26 +115,33 @@ pub async fn read_small(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiR
             pushed => pushed?,
         }
     }
-    match finish(app, decoding, start.pace.count) {
+    match finish(app, caller, decoding, start.pace.count) {
         Err(ApiError::TooLarge { .. }) => Ok(SmallBody::Large(start)),
         finished => finished.map(SmallBody::Complete),
     }
 }
 
 /// Reads and decompresses a body whose first frames have been received. Call it in the lane of bulk work.
-pub async fn read_on(app: &App, headers: &HeaderMap, body: &mut Body, start: BodyStart) -> ApiResult<ReadBody> {
-    read_within(app, headers, body, start, BodyLimit::of(app)).await
+pub async fn read_on(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &mut Body,
+    start: BodyStart,
+) -> ApiResult<ReadBody> {
+    read_within(app, caller, headers, body, start, BodyLimit::of(app)).await
 }
 
 async fn read_within(
     app: &App,
+    caller: &Caller,
     headers: &HeaderMap,
     body: &mut Body,
     start: BodyStart,
     limit: BodyLimit,
 ) -> ApiResult<ReadBody> {
     limit.check_length(headers)?;
-    let mut decoding = decode(app, headers, limit)?;
+    let mut decoding = decode(app, caller, headers, limit)?;
     let BodyStart { frames, mut pace } = start;
     let mut frames = frames.into_iter();
     let mut slice = Slice::begin();
@@ -148,16 +162,16 @@ async fn read_within(
             slice.pause().await;
         }
     }
-    finish(app, decoding, pace.count)
+    finish(app, caller, decoding, pace.count)
 }
 
-fn decode(app: &App, headers: &HeaderMap, limit: BodyLimit) -> ApiResult<Decoding<BodyBytes>> {
-    Decoding::new(Encoding::from_headers(headers)?, BodyBytes::new(app, limit))
+fn decode(app: &App, caller: &Caller, headers: &HeaderMap, limit: BodyLimit) -> ApiResult<Decoding<BodyBytes>> {
+    Decoding::new(Encoding::from_headers(headers)?, BodyBytes::new(app, caller, limit))
 }
 
-fn finish(app: &App, decoding: Decoding<BodyBytes>, wire_bytes: u64) -> ApiResult<ReadBody> {
+fn finish(app: &App, caller: &Caller, decoding: Decoding<BodyBytes>, wire_bytes: u64) -> ApiResult<ReadBody> {
     // Some clients declare gzip for every body, but send an empty body as zero bytes.
-    let decoded = if wire_bytes == 0 { BodyBytes::new(app, BodyLimit::of(app)) } else { decoding.finish()? };
+    let decoded = if wire_bytes == 0 { BodyBytes::new(app, caller, BodyLimit::of(app)) } else { decoding.finish()? };
     app.metrics.body_bytes.increment(wire_bytes);
     Ok((decoded.bytes.freeze(), decoded.admission))
 }
@@ -243,8 +257,8 @@ struct BodyBytes {
 }
 
 impl BodyBytes {
-    fn new(app: &App, limit: BodyLimit) -> Self {
-        Self { bytes: BytesMut::new(), admission: app.ingest.admission(), limit }
+    fn new(app: &App, caller: &Caller, limit: BodyLimit) -> Self {
+        Self { bytes: BytesMut::new(), admission: app.ingest.admission(caller), limit }
     }
 }
 

@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use super::auth::{self, RequiredAccess};
+use super::auth;
 use super::body;
 use super::client_policy::ClientPolicy;
 use super::cors;
-use crate::access::{Caller, Event, PresentedToken, cut};
+use crate::access::{Caller, Effect, Event, PresentedToken, cut};
 use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
 use crate::http::api::{status, write};
@@ -184,7 +184,7 @@ impl HttpService {
         context: RequestContext<'_>,
     ) -> ApiResult<Caller> {
         // Unknown paths need no token: their 404 reveals nothing.
-        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.access != RequiredAccess::Public) else {
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.effect != Effect::Public) else {
             return Ok(Caller::Anybody);
         };
         if let Some(origin) = self.client_policy.cors.for_route(context.route).foreign_origin(request) {
@@ -207,17 +207,12 @@ impl HttpService {
         if presented.is_some() {
             self.client_policy.warn_if_token_exposed(context.peer, caller.name());
         }
-        let is_allowed = match endpoint.access {
-            RequiredAccess::Public | RequiredAccess::Token => true,
-            RequiredAccess::Metrics => caller.may_observe(),
-            RequiredAccess::Admin => caller.is_admin(),
-        };
-        if is_allowed {
-            return Ok(caller);
+        // Checked again when the database is known.
+        if let Err(forbidden) = caller.check(endpoint.effect, None) {
+            self.log_denied("forbidden", context, Some(caller.name()));
+            return Err(forbidden.into());
         }
-        self.log_denied("forbidden", context, Some(caller.name()));
-        let scope = if endpoint.access == RequiredAccess::Metrics { "--metrics" } else { "--admin '*'" };
-        Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
+        Ok(caller)
     }
 
     /// Accepts a request without a token, if its host name is allowed (DNS rebinding, see
@@ -244,7 +239,7 @@ impl HttpService {
         }
         let Some(presented) = auth::token(request.headers(), request.uri()) else { return false };
         let caller = self.app.access.caller(Some(&presented), &[], now_seconds());
-        matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.may_observe())
+        matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.allows(Effect::Observe, None))
     }
 
     /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was

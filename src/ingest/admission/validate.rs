@@ -332,7 +332,8 @@ impl<'a> Validator<'a> {
     fn resolve_field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
         let claims = self.pass.claims_fields.then_some(&mut self.validated.claims);
         let fields_max = self.options.limits.sensor_fields;
-        let rules = FieldRules { catalog: self.catalog, fields_max, keeps_drift: self.pass.keeps_drift };
+        let allowance = self.caller.allowance().map(|usage| &**usage);
+        let rules = FieldRules { catalog: self.catalog, allowance, fields_max, keeps_drift: self.pass.keeps_drift };
         self.locals[local].resolve_field(name, value, hint, claims, &rules)
     }
 

@@ -22,7 +22,7 @@ use crate::faults;
 use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of a record.
-const RECORD_BYTES_MAX: u64 = 200;
+const RECORD_BYTES_MAX: u64 = 220;
 /// Minimum bytes of a segment.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 
@@ -41,6 +41,9 @@ pub type KeyHash = [u8; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredKey {
     pub hash: KeyHash,
+    /// The hash of the sender's token, or of the database of a sender without one.
+    #[serde(default)]
+    pub owner: u32,
     pub body_hash: u64,
     /// The first time of the undated readings, in nanoseconds since the epoch.
     pub base: i64,
@@ -66,8 +69,10 @@ pub struct KeyOptions {
 #[derive(Debug, Default)]
 struct KeyIndex {
     by_hash: HashMap<KeyHash, StoredKey>,
-    /// The hash and `remembered_ns` of each key, oldest first. A key that was remembered twice is listed twice.
-    order: VecDeque<(KeyHash, i64)>,
+    /// The hash and `remembered_ns` of each key by owner, oldest first. A key that was remembered twice is listed twice.
+    order: HashMap<u32, VecDeque<(KeyHash, i64)>>,
+    /// The number of keys in `order`.
+    count: usize,
     /// Keys of requests that are being written.
     in_flight: HashSet<KeyHash>,
 }
@@ -106,6 +111,7 @@ pub struct RequestKeys(Arc<Shared>);
 pub struct KeyInFlight {
     keys: RequestKeys,
     hash: KeyHash,
+    owner: u32,
     body_hash: u64,
     /// The first time of the undated readings, if there was an earlier try.
     pub base: Option<i64>,
@@ -119,20 +125,33 @@ impl Drop for KeyInFlight {
 
 impl KeyIndex {
     fn add(&mut self, key: StoredKey) {
-        self.order.push_back((key.hash, key.remembered_ns));
+        self.order.entry(key.owner).or_default().push_back((key.hash, key.remembered_ns));
+        self.count += 1;
         self.by_hash.insert(key.hash, key);
     }
 
-    /// Forgets keys from before `start_ns`, and the oldest ones above `count_max`.
+    /// Forgets keys from before `start_ns`. Above `count_max`, forgets the oldest key of the owner with the most keys, so
+    /// that no owner displaces the keys of others.
     fn prune(&mut self, start_ns: i64, count_max: usize) {
-        while let Some((hash, remembered_ns)) = self.order.front().copied() {
-            if remembered_ns >= start_ns && self.order.len() <= count_max {
-                break;
+        let owners: Vec<u32> = self.order.keys().copied().collect();
+        for owner in owners {
+            while self.order[&owner].front().is_some_and(|(_, remembered_ns)| *remembered_ns < start_ns) {
+                self.forget_oldest(owner);
             }
-            self.order.pop_front();
-            if self.by_hash.get(&hash).is_some_and(|key| key.remembered_ns == remembered_ns) {
-                self.by_hash.remove(&hash);
-            }
+        }
+        self.order.retain(|_, keys| !keys.is_empty());
+        while self.count > count_max {
+            let Some((owner, _)) = self.order.iter().max_by_key(|(_, keys)| keys.len()) else { break };
+            self.forget_oldest(*owner);
+        }
+    }
+
+    fn forget_oldest(&mut self, owner: u32) {
+        let oldest = self.order.get_mut(&owner).and_then(VecDeque::pop_front);
+        let Some((hash, remembered_ns)) = oldest else { return };
+        self.count -= 1;
+        if self.by_hash.get(&hash).is_some_and(|key| key.remembered_ns == remembered_ns) {
+            self.by_hash.remove(&hash);
         }
     }
 }
@@ -180,11 +199,14 @@ impl RequestKeys {
     pub fn begin(
         &self,
         key: RequestKey<'_>,
-        token: &str,
+        token: Option<&str>,
         database: &str,
         now: i64,
     ) -> Result<KeyInFlight, IngestError> {
-        let hash = hash_key(token, database, key.key);
+        let hash = hash_key([token.unwrap_or_default(), database, key.key]);
+        // A token's name is not empty, so that no database has its hash.
+        let [a, b, c, d, ..] = hash_key(token.map_or(["", database, ""], |token| [token, "", ""]));
+        let owner = u32::from_le_bytes([a, b, c, d]);
         let mut index = self.prune(now);
         let earlier = index.by_hash.get(&hash);
         if earlier.is_some_and(|earlier| earlier.body_hash != key.body_hash) {
@@ -195,7 +217,7 @@ impl RequestKeys {
             return Err(IngestError::KeyInFlight);
         }
         drop(index);
-        Ok(KeyInFlight { keys: self.clone(), hash, body_hash: key.body_hash, base })
+        Ok(KeyInFlight { keys: self.clone(), hash, owner, body_hash: key.body_hash, base })
     }
 
     /// Writes all queued keys, unless another task has written the one with this number by now.
@@ -239,7 +261,8 @@ impl KeyInFlight {
             let mut queue = self.keys.0.queue.lock();
             queue.last_number += 1;
             let number = queue.last_number;
-            let key = StoredKey { hash: self.hash, body_hash: self.body_hash, base, remembered_ns: now };
+            let key =
+                StoredKey { hash: self.hash, owner: self.owner, body_hash: self.body_hash, base, remembered_ns: now };
             queue.keys.push(QueuedKey { number, key });
             number
         };
@@ -254,9 +277,9 @@ impl KeyInFlight {
 }
 
 /// Hashes a key. The hashed bytes are unambiguous, because names of tokens and databases have no NUL.
-fn hash_key(token: &str, database: &str, key: &str) -> KeyHash {
+fn hash_key(parts: [&str; 3]) -> KeyHash {
     let mut digest = Sha256::new();
-    for part in [token, database, key] {
+    for part in parts {
         digest.update(part.as_bytes());
         digest.update([0]);
     }

@@ -7,7 +7,7 @@ fn options(folder: &tempfile::TempDir, count_max: usize) -> KeyOptions {
 }
 
 fn begin(keys: &RequestKeys, key: &str, now: i64) -> Result<KeyInFlight, IngestError> {
-    keys.begin(RequestKey { key, body_hash: 7 }, "t", "d", now)
+    keys.begin(RequestKey { key, body_hash: 7 }, Some("t"), "d", now)
 }
 
 async fn remember(keys: &RequestKeys, key: &str, base: i64, now: i64) {
@@ -28,10 +28,10 @@ async fn a_key_is_remembered_per_token_and_database_for_its_window_across_restar
         assert_eq!((base(keys, "a", 3 * SECOND), base(keys, "b", 3 * SECOND)), (Some(5), Some(6)));
         assert_eq!(base(keys, "c", 3 * SECOND), None);
         let base_for = |token, database| {
-            keys.begin(RequestKey { key: "a", body_hash: 7 }, token, database, 3 * SECOND).unwrap().base
+            keys.begin(RequestKey { key: "a", body_hash: 7 }, Some(token), database, 3 * SECOND).unwrap().base
         };
         assert_eq!((base_for("t", "d"), base_for("u", "d"), base_for("t", "e")), (Some(5), None, None));
-        let other = keys.begin(RequestKey { key: "a", body_hash: 8 }, "t", "d", 3 * SECOND);
+        let other = keys.begin(RequestKey { key: "a", body_hash: 8 }, Some("t"), "d", 3 * SECOND);
         assert!(matches!(other, Err(IngestError::KeyOfOtherBody)));
         assert_eq!((base(keys, "a", 12 * SECOND), base(keys, "b", 12 * SECOND)), (None, Some(6)));
     }
@@ -58,9 +58,37 @@ async fn the_oldest_keys_are_forgotten_first_and_the_file_stays_bounded() {
     assert_eq!(keys.0.index.lock().by_hash.len(), 10);
 }
 
+/// Regression: 10,200 keys of one sender displaced the key of another one, whose retry was then stored twice.
+#[tokio::test]
+async fn a_sender_displaces_only_keys_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = RequestKeys::open(options(&folder, 100), 0);
+    let remember = async |token: Option<&str>, database: &str, key: &str| {
+        let key = keys.begin(RequestKey { key, body_hash: 7 }, token, database, SECOND).unwrap();
+        key.remember(5, SECOND).await.unwrap();
+    };
+    let is_known = |token: Option<&str>, database: &str, key: &str| {
+        keys.begin(RequestKey { key, body_hash: 7 }, token, database, SECOND).unwrap().base.is_some()
+    };
+    for number in 0..45 {
+        remember(Some("small"), "d", &number.to_string()).await;
+    }
+    remember(None, "other", "x").await;
+    for number in 0..1000 {
+        remember(Some("flood"), &format!("d{}", number % 50), &number.to_string()).await;
+    }
+    assert!((0..45).all(|number| is_known(Some("small"), "d", &number.to_string())));
+    assert!(is_known(None, "other", "x"));
+    // Alone, a sender may use all.
+    let flood: Vec<usize> =
+        (0..1000).filter(|number| is_known(Some("flood"), &format!("d{}", number % 50), &number.to_string())).collect();
+    assert_eq!(flood, (1000 - 54..1000).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_largest_record_is_within_its_limit() {
-    let largest = StoredKey { hash: [255; 16], body_hash: u64::MAX, base: i64::MIN, remembered_ns: i64::MIN };
+    let largest =
+        StoredKey { hash: [255; 16], owner: u32::MAX, body_hash: u64::MAX, base: i64::MIN, remembered_ns: i64::MIN };
     // Checksum, id and separators.
     let json = serde_json::to_string(&largest).unwrap().len() as u64;
     assert!(8 + 1 + 20 + 1 + json < RECORD_BYTES_MAX, "{json}");

@@ -34,7 +34,7 @@ impl Ingest {
         read: impl Fn(Limits) -> P + Send + Sync,
     ) -> Result<KeyedBody, IngestError> {
         let Arrival { received, caller, .. } = arrival;
-        let key = self.request_keys.begin(key, caller.name(), &database.name, received)?;
+        let key = self.request_keys.begin(key, caller.token().map(|token| &*token.name), &database.name, received)?;
         if let Some(base) = key.base {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
             // Reserve the times again, because the first try may have been before a restart.

@@ -4,7 +4,7 @@
 mod unique;
 mod update;
 
-pub use self::unique::UniqueSensors;
+pub use self::unique::{MetaTurns, UniqueSensors};
 pub use self::update::MetaUpdate;
 
 use self::unique::UniqueChange;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::Ingest;
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::bucket::{Meta, Renames};
 use crate::buffer::record::meta::MetaChange;
 use crate::config::AckLevel;
@@ -197,11 +197,12 @@ impl Ingest {
         self.member.check()?;
         let database = self.resolve(arrival.database, None).await?;
         let waited = self.options.ingest.ack_timeout;
-        let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
+        let turns = self.meta_turns.for_database(&database);
+        let turn = tokio::time::timeout(waited, turns.lock()).await;
         let mut turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
         if self.store.raw().has_other_writers() {
             // The store knows the values of other instances, too.
-            turn.clear();
+            *turn = None;
         }
         let settings = self.retention.settings.now();
         let mut import = MetaImport {
@@ -282,7 +283,7 @@ impl Ingest {
                 metas: &metas,
             };
             // Without room for the sensor, the change is refused below.
-            let has_room = !is_new || self.catalog.limit_for_sensor(stored).is_none();
+            let has_room = !is_new || self.limit_for_sensor(import.database, arrival.caller, stored).is_none();
             if has_room && !unique.is_empty() {
                 match self.check_unique(import, arrival, &unique).await? {
                     Some((fault, KindAction::Reject)) => {
@@ -317,6 +318,12 @@ impl Ingest {
         Ok(outcomes)
     }
 
+    /// Returns a description of the limit that a new sensor would exceed, if any.
+    fn limit_for_sensor(&self, database: &str, caller: &Caller, new: &Sensor) -> Option<String> {
+        let database = self.catalog.database(database);
+        self.catalog.limit_for_sensor(database.as_deref(), caller.allowance().map(|usage| &**usage), new)
+    }
+
     /// Checks metadata against the sensor's kind. Returns the violation if the kind only warns.
     fn check_kind(
         &self,
@@ -328,7 +335,7 @@ impl Ingest {
     ) -> Result<Option<KindFault>, MetaRefusal> {
         let Some((fault, action)) = self.options.kinds.check_meta(stored, before, after) else { return Ok(None) };
         // A write-only token must not learn stored values.
-        let fault = if caller.may_read(database) { fault } else { fault.without_value() };
+        let fault = if caller.allows(Effect::Read, Some(database)) { fault } else { fault.without_value() };
         match action {
             KindAction::Reject => Err(MetaRefusal::Unlike { sensor: stored.key.to_string(), fault }),
             KindAction::Warn => Ok(Some(fault)),
@@ -396,8 +403,7 @@ impl Ingest {
         for SensorChange { requests, change } in sensor_changes {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
                 let limit = self
-                    .catalog
-                    .limit_for_sensor(&change.sensor)
+                    .limit_for_sensor(name, arrival.caller, &change.sensor)
                     .unwrap_or_else(|| "a quota of new sensors".to_owned());
                 let refusal = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
                 for request in requests {

@@ -18,7 +18,7 @@ pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 
-use self::meta::UniqueSensors;
+use self::meta::MetaTurns;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
 pub use self::rename::RenameRefusal;
 pub use self::write::{Ack, Arrival};
@@ -30,6 +30,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::access::Caller;
 use crate::bucket::settings::policy_database;
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::Dispatch;
@@ -67,8 +68,9 @@ pub struct Ingest {
     metrics: Metrics,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
-    /// Serializes metadata changes: held from the read of the stored metadata until the change is logged.
-    meta_turn: tokio::sync::Mutex<UniqueSensors>,
+    /// Serialize the metadata changes of each database: held from the read of the stored metadata until the change is
+    /// logged.
+    meta_turns: MetaTurns,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -134,14 +136,15 @@ impl Ingest {
         self.member.clock.trusted_ns().err()
     }
 
-    /// Returns an empty reservation of bytes in flight.
+    /// Returns an empty reservation of bytes in flight for a sender.
     #[must_use]
-    pub fn admission(&self) -> BytesInFlight {
+    pub fn admission(&self, sender: &Caller) -> BytesInFlight {
         BytesInFlight {
             permit: None,
             bytes: self.bytes.clone(),
             limit: self.options.ingest.bytes_in_flight,
             in_flight: self.metrics.bytes_in_flight.clone(),
+            sender: sender.allowance().cloned(),
         }
     }
 

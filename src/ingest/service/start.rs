@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Ingest;
+use super::meta::MetaTurns;
 use crate::bucket::deletions::StatementCompiler;
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::buffer::deleter::{DatabaseTurns, Deleter};
@@ -211,7 +212,7 @@ impl Ingest {
             metrics,
             member,
             deleter,
-            meta_turn: tokio::sync::Mutex::default(),
+            meta_turns: MetaTurns::default(),
             tasks,
         };
         (ingest, closing)

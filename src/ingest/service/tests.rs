@@ -80,7 +80,7 @@ async fn a_format_is_a_type_that_yields_points() {
         caller: &Caller::Anybody,
         address: None,
     };
-    let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission()).await.expect("acked");
+    let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission(&Caller::Anybody)).await.expect("acked");
     assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.reported[0].line), (2, 1, 2));
     let hour = Hour::from_ns(arrival.received);
     let unflushed = ingest.unflushed("plant", &["climate"], hour..hour.next()).await.expect("all is fed");

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::policies::{expired_notice, full_name};
+use super::policies::expired_notice;
 use super::statement::StatementContext;
 use crate::influxql::{
     Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
@@ -47,9 +47,6 @@ impl Query {
             for source in named_sources(statement).into_iter().take(SOURCES_MAX) {
                 let Some(database) = source.database.or(context.database) else { continue };
                 let policy = source.policy.or(context.policy);
-                if !context.caller.may_read(&full_name(database, policy)) {
-                    continue;
-                }
                 let measurement = source.measurement;
                 let source_name =
                     measurement.map(|name| RequestedName { kind: NameKind::Measurement, name, measurement: None });
@@ -174,7 +171,8 @@ fn listing_sources(listing: &Listing) -> Vec<NamedSource<'_>> {
         return vec![NamedSource { database, policy: listing.policy.as_deref(), measurement, names, condition: None }];
     }
     let measurements = listing.sources.iter().filter_map(|measurement| measurement_source(measurement, names.clone()));
-    measurements.map(|source| NamedSource { database: database.or(source.database), ..source }).collect()
+    // As the listing itself, which is checked and read in one database.
+    measurements.map(|source| NamedSource { database, ..source }).collect()
 }
 
 /// Collects the names in an expression. A name without a stated type has the kind `kind`.

@@ -1,7 +1,5 @@
 //! Retention policies: resolves the database and policy of a statement to stored databases.
 
-use std::borrow::Cow;
-
 use super::run::Run;
 use super::statement::StatementFailure;
 use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, Settings, policy_database};
@@ -29,15 +27,6 @@ pub async fn resolve_database(engine: &Engine, name: &str, policy: Option<&str>)
         Err(NoSuchPolicy::Unknown(policy) | NoSuchPolicy::Two(policy, _)) => {
             Err(StatementFailure::UnknownPolicy(policy))
         }
-    }
-}
-
-/// Returns the name by which access to a database and a policy is checked. The right to read one policy does not
-/// include other policies or the default one.
-pub fn full_name<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
-    match policy.filter(|policy| !policy.is_empty()) {
-        Some(policy) => policy_database(database, policy).into(),
-        None => database.into(),
     }
 }
 

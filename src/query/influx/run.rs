@@ -1,6 +1,5 @@
 //! Runs statements that read.
 
-use super::policies::full_name;
 use super::rows::StatementAnswer;
 use super::statement::{StatementContext, StatementFailure};
 use crate::influxql::Statement;
@@ -27,7 +26,6 @@ impl Query {
         context: StatementContext<'_>,
     ) -> Result<Option<StatementAnswer>, StatementFailure> {
         let run = || async {
-            may_read(statement, context)?;
             let patterns = Patterns::compile(statement.patterns(), Some(context.budget))?;
             let run = Run { engine: &self.engine, patterns: &patterns, context };
             match statement {
@@ -38,17 +36,4 @@ impl Query {
         };
         self.in_turn(context.budget, context.database.unwrap_or_default(), run).await
     }
-}
-
-/// Checks that the caller may read the databases and policies of a statement, before anything is read.
-fn may_read(statement: &Statement, context: StatementContext<'_>) -> Result<(), StatementFailure> {
-    let mut allowed = Ok(());
-    statement.each_database(&mut |database, policy| {
-        let named = database.or(context.database).map(|database| full_name(database, policy.or(context.policy)));
-        if let Some(database) = named.filter(|named| !context.caller.may_read(named)) {
-            allowed =
-                Err(StatementFailure::Forbidden { caller: context.caller.name().into(), database: database.into() });
-        }
-    });
-    allowed
 }

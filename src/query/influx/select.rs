@@ -7,6 +7,7 @@ use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::run::Run;
 use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
+use crate::access::Effect;
 use crate::bucket::settings::{owner, qualified_name};
 use crate::influxql::{CheckedSelect, check};
 use crate::influxql::{Expr, FromSource, Measurement, Select};
@@ -110,10 +111,7 @@ impl Run<'_> {
     /// Returns the sensors of a database, which must exist and be readable by the caller.
     pub async fn readable_sensors(self, database: &str) -> Result<DatabaseSensors, StatementFailure> {
         let Self { engine, context, .. } = self;
-        let caller = context.caller;
-        if !caller.may_read(&qualified_name(database)) {
-            return Err(StatementFailure::Forbidden { caller: caller.name().into(), database: database.into() });
-        }
+        context.caller.check(Effect::Read, Some(&qualified_name(database)))?;
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));

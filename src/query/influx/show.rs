@@ -7,7 +7,7 @@ use super::policies::{format_duration, list_covered, resolve_database};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::run::Run;
 use super::statement::StatementFailure;
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
 /// Lists the databases that the caller may read or write.
 async fn show_databases(engine: &Engine, caller: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let mut names = engine.all_databases().await?;
-    names.retain(|name| caller.may_read(name) || caller.may_write(name));
+    names.retain(|name| caller.allows(Effect::Read, Some(name)) || caller.allows(Effect::Write, Some(name)));
     // List only databases, not their policies.
     let names: BTreeSet<&str> = names.iter().map(|name| owner(name)).collect();
     let rows: Vec<_> = names.into_iter().map(|name| vec![ResultCell::text(name)]).collect();

@@ -1,7 +1,7 @@
 //! The context of a statement, and the errors of running it.
 
 use super::zones::resolve;
-use crate::access::Caller;
+use crate::access::{Caller, Forbidden};
 use crate::influxql::{Clock, StatementError};
 use crate::query::budget::Budget;
 use crate::query::error::QueryError;
@@ -34,13 +34,8 @@ pub enum StatementFailure {
     /// Neither the statement nor the request names a database.
     #[error("database name required")]
     NoDatabase,
-    /// The caller may not read this database.
-    #[error("{caller} may not read database {database:?}")]
-    Forbidden {
-        /// The name of the token.
-        caller: String,
-        database: String,
-    },
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
     #[error("database not found: {0}")]
     UnknownDatabase(String),
 }

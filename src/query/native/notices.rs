@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::access::{Caller, Pin};
+use crate::access::{Caller, Effect, Pin};
 use crate::bucket::settings::{Drift, owner};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
@@ -222,7 +222,7 @@ impl NameSearch<'_> {
             let mut nearest = NearestNames::new(database);
             known
                 .iter()
-                .filter(|name| caller.may_read(name) && owner(name) == **name)
+                .filter(|name| caller.allows(Effect::Read, Some(name)) && owner(name) == **name)
                 .for_each(|name| nearest.add(name));
             return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
         }

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::create;
+use super::{create, with};
 
 /// Requests sent before their answers are read.
 const PIPELINED: usize = 50;
@@ -124,4 +124,41 @@ fn a_removed_audit_record_is_detected() {
     let printed = checked.stdout;
     assert_eq!(checked.status, Some(1), "{printed}");
     assert!(printed.contains("admin.log, line 3: the records 3 to 3 are missing before it"), "{printed}");
+}
+
+/// Regression: an administrator of one database rotated away what administrators of the service had done, with five
+/// settings of 20 MiB of spaces or 7,700 small ones, and the check found nothing.
+#[test]
+fn a_database_administrator_displaces_no_record_of_the_service() {
+    let server = small_trail();
+    let first = server.first_token().unwrap();
+    let plant = create(&server, &["--name", "plant", "--admin", "plant"]);
+    with(&plant, "POST", &server.url("/write?db=plant"), "m v=1").expect(204);
+    let settings = |token: &str, spaces: usize| {
+        let body = format!("{{\"readings\":\"30d\"{}}}", " ".repeat(spaces));
+        with(token, "PUT", &server.url("/api/v1/databases/plant"), &body).status
+    };
+    assert_eq!(settings(&first, 0), 200);
+    assert_eq!(settings(&plant, 1 << 20), 413);
+    let longest = 190 << 10;
+    (0..20).for_each(|_| assert_eq!(settings(&plant, longest), 200));
+    flood(&server, &plant, "CREATE+DATABASE+plant", 2_000, 200);
+
+    let files = trail(&server);
+    assert!(files.iter().any(|(name, _)| name == "audit.log.3"), "the log of other callers is full");
+    let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
+    assert!(bytes < 256 << 10, "{bytes} bytes");
+    assert!(files.iter().flat_map(|(_, text)| text.lines()).all(|line| line.len() < 2_200));
+    let (_, service) = files.iter().find(|(name, _)| name == "admin.log").unwrap();
+    assert_eq!(service.lines().count(), 3, "{service}");
+    for part in ["\"name\":\"first\"", "\"name\":\"plant\"", "SETTINGS {"] {
+        assert!(service.contains(part), "{service}");
+    }
+    // The check says what rotations removed, and that nobody else did.
+    let checked = audit_command(&server, "verify").expect_success().stdout;
+    assert!(checked.contains("audit.log: the records 1 to "), "{checked}");
+    assert!(checked.contains("admin.log: 3 records"), "{checked}");
+    fs::remove_file(server.data_dir().join("audit.log.2")).unwrap();
+    let checked = audit_command(&server, "verify");
+    assert!(checked.status == Some(1) && checked.stdout.contains("are missing"), "{}", checked.stdout);
 }

@@ -120,3 +120,73 @@ fn a_backup_in_an_unknown_format_is_refused() {
     std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
     restore(folder.path(), "embedded", target.path()).expect_failure("form 3");
 }
+
+/// Regression: a restore took any names and days from a backup, and printed control characters of terminals.
+#[test]
+fn a_backup_with_invalid_names_and_days_is_refused() {
+    let mut server = start_filled("embedded", "");
+    let data = server.data_dir();
+    let add = ["token", "add", "--name", "boss", "--admin", "*", "--data-dir", path(&data)];
+    let token = hourglass(&add).expect_success().stdout.trim().to_owned();
+    let folder = Folder::new("backup");
+    wait_until("the token is valid", || backup(&server, folder.path(), &["--token", &token]).status == Some(0));
+    assert!(server.stop().success());
+    let read = |name: &str| std::fs::read(folder.file(name)).unwrap();
+    let manifest: Value = serde_json::from_slice(&read("manifest.json")).unwrap();
+    let evil = "x\u{1b}[2J\u{9b}2J";
+    let refused = |manifest: &Value| {
+        std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
+        let target = Folder::new("restored");
+        let output = restore(folder.path(), "embedded", target.path());
+        let printed = format!("{}{}", output.stdout, output.stderr);
+        assert!(output.status != Some(0), "{printed}");
+        assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{printed:?}");
+        printed
+    };
+    let has_days = |database: &Value| database["days"].as_array().is_some_and(|days| !days.is_empty());
+    let filled = manifest["databases"].as_array().unwrap().iter().position(has_days).unwrap();
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut changed = manifest.clone();
+        change(&mut changed);
+        refused(&changed)
+    };
+    let printed = changed(&|manifest| manifest["databases"][filled]["name"] = json!(evil));
+    assert!(printed.contains("which cannot exist"), "{printed}");
+    let printed = changed(&|manifest| manifest["databases"][filled]["days"][0]["number"] = json!(i64::MAX));
+    assert!(printed.contains("which is out of range"), "{printed}");
+    let printed = changed(&|manifest| manifest["databases"][filled]["days"][0]["file"] = json!(evil));
+    assert!(printed.contains("outside the folder"), "{printed}");
+    // A file of its own with its checksum, as an attacker makes it.
+    let replaced = |key: &str, text: String| {
+        let name = manifest[key]["file"].as_str().unwrap();
+        let original = read(name);
+        std::fs::write(folder.file(name), &text).unwrap();
+        let printed = changed(&|manifest| {
+            manifest[key]["bytes"] = json!(text.len());
+            manifest[key]["sha256"] = json!(sha256(text.as_bytes()));
+        });
+        std::fs::write(folder.file(name), original).unwrap();
+        printed
+    };
+    let mut tokens: Value = serde_json::from_slice(&std::fs::read(data.join("tokens.json")).unwrap()).unwrap();
+    for (key, value) in [("name", json!(evil)), ("certificates", json!([evil]))] {
+        let mut strange = tokens["tokens"].clone();
+        strange[0][key] = value;
+        assert!(replaced("tokens", strange.to_string()).contains("are invalid"), "{key}");
+    }
+    replaced("settings", json!([{"database": evil, "rev": 1}]).to_string());
+
+    // The list of tokens shows such a name, but not as it is.
+    tokens["tokens"][0]["name"] = json!(evil);
+    std::fs::write(data.join("tokens.json"), tokens.to_string()).unwrap();
+    let listed = hourglass(&["token", "list", "--data-dir", path(&data)]).expect_success().stdout;
+    assert!(
+        listed.contains("x\\u{1b}[2J\\u{9b}2J") && !listed.chars().any(|c| c.is_control() && c != '\n'),
+        "{listed}"
+    );
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

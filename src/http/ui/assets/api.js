@@ -68,9 +68,9 @@ export async function databases() {
   return (answer.results?.[0]?.series?.[0]?.values ?? []).map(([name]) => name);
 }
 
-/** True if a name matches the pattern of a token (`*` for any characters, `?` for one). */
+/** True if a name matches the pattern of a token (`*` for any characters, `?` for one, but not the slash of a policy). */
 export function matches(glob, name) {
-  const pattern = [...glob].map((letter) => (letter === "*" ? ".*" : letter === "?" ? "." : letter.replace(/[\\^$.|+()[\]{}/]/g, "\\$&"))).join("");
+  const pattern = [...glob].map((letter) => (letter === "*" ? "[^/]*" : letter === "?" ? "[^/]" : letter.replace(/[\\^$.|+()[\]{}/]/g, "\\$&"))).join("");
   return new RegExp(`^${pattern}$`, "su").test(name);
 }
 

@@ -33,7 +33,7 @@ impl Validator<'_> {
             let allowance = self.caller.allowance()?;
             allowance.sensors_left().err().or_else(|| allowance.new_sensors_left(now).err())
         });
-        let full = self.catalog.limit_for_sensor(new);
+        let full = self.catalog.limit_for_sensor(Some(database), self.caller.allowance().map(|usage| &**usage), new);
         let bound = match (&full, &exhausted) {
             (Some(limit), _) => limit.clone(),
             (None, Some(exhausted)) => exhausted.bound(),

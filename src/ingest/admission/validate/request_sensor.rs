@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::drift;
+use crate::access::Usage;
 use crate::catalog::{Catalog, Claims, KnownSensor, SensorFields};
 use crate::kinds::Kind;
 use crate::reading::value::RawValue;
@@ -27,6 +28,7 @@ pub(super) struct RequestSensor {
 /// The rules for new fields of a sensor.
 pub(super) struct FieldRules<'a> {
     pub(super) catalog: &'a Catalog,
+    pub(super) allowance: Option<&'a Usage>,
     /// `limits.sensor_fields`, at most [`u16::MAX`].
     pub(super) fields_max: usize,
     pub(super) keeps_drift: bool,
@@ -52,7 +54,9 @@ impl RequestSensor {
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
             let is_new = found.is_none();
-            if let Some(limit) = rules.catalog.limit_for_field(name).filter(|_| is_new) {
+            if let Some(limit) =
+                is_new.then(|| rules.catalog.limit_for_field(&self.known, rules.allowance, name)).flatten()
+            {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
             let reserved = drift::reserved_family(name).filter(|_| rules.keeps_drift && is_new);

@@ -2,8 +2,12 @@
 //! store has one instance, which knows the metadata of all sensors.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{MetaArrival, MetaImport, meta_values};
+use crate::access::Effect;
 use crate::bucket::Meta;
 use crate::bucket::store::{SensorFilter, UniqueClaim};
 use crate::buffer::record::meta::MetaChange;
@@ -15,9 +19,25 @@ use crate::reading::Sensor;
 /// Number of sensors per read of the store.
 const READ_MAX: usize = 1000;
 
-/// Sensors that have, or once had, a value of `unique` metadata, by database. Only the metadata itself tells if they have
-/// it now.
-pub type UniqueSensors = HashMap<String, HashMap<UniqueValue, Vec<Sensor>>>;
+/// Sensors that have, or once had, a value of `unique` metadata. Only the metadata itself tells if they have it now. `None`
+/// until they are needed.
+pub type UniqueSensors = Option<HashMap<UniqueValue, Vec<Sensor>>>;
+
+/// The turn of each database to change metadata, by the database's name.
+#[derive(Debug, Default)]
+pub struct MetaTurns(Mutex<HashMap<String, MetaTurn>>);
+
+type MetaTurn = Arc<tokio::sync::Mutex<UniqueSensors>>;
+
+impl MetaTurns {
+    /// Returns the lock of a database.
+    pub fn for_database(&self, database: &str) -> MetaTurn {
+        let mut turns = self.0.lock();
+        // Forget the locks that nobody uses and that have nothing to remember.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1 || turn.try_lock().is_ok_and(|known| known.is_some()));
+        turns.entry(database.to_owned()).or_default().clone()
+    }
+}
 
 /// A change of metadata before it is logged.
 pub(super) struct UniqueChange<'a> {
@@ -69,14 +89,14 @@ impl Ingest {
         }
         let after = change.after.as_ref();
         if !(rejects && owner.is_some()) {
-            let sensors = import.unique.entry(import.database.to_owned()).or_default();
+            let sensors = import.unique.get_or_insert_default();
             for (value, _) in &gained {
                 sensors.entry((*value).clone()).or_default().push(change.sensor.clone());
             }
         }
         let Some((after, (path, sensor))) = after.zip(owner) else { return Ok(None) };
         // A token for some sensors, or for writing only, must not learn of others.
-        let is_known = arrival.caller.may_read(arrival.database) && arrival.caller.pins().is_empty();
+        let is_known = arrival.caller.allows(Effect::Read, Some(arrival.database)) && arrival.caller.pins().is_empty();
         Ok(Some((after.fault(&path, is_known.then_some(&*sensor)), after.kind.action)))
     }
 
@@ -89,7 +109,7 @@ impl Ingest {
     ) -> Result<Option<(String, String)>, IngestError> {
         let Some(after) = &change.after else { return Ok(None) };
         for (value, _) in gained {
-            let known = import.unique.get_mut(import.database).and_then(|sensors| sensors.get_mut(*value));
+            let known = import.unique.as_mut().and_then(|sensors| sensors.get_mut(*value));
             let Some(known) = known else { continue };
             let keys: Vec<&str> = known.iter().map(|sensor| &*sensor.key).collect();
             let stored = self.sensor_metas(import.database, &keys).await?;
@@ -110,7 +130,7 @@ impl Ingest {
     /// Reads the values of all sensors of a database, unless that is done.
     async fn load_unique(&self, import: &mut MetaImport<'_>) -> Result<(), IngestError> {
         let database = import.database;
-        if import.unique.contains_key(database) {
+        if import.unique.is_some() {
             return Ok(());
         }
         self.check_replayed(database, |_| true)?;
@@ -139,7 +159,7 @@ impl Ingest {
             }
             tokio::task::consume_budget().await;
         }
-        import.unique.insert(database.to_owned(), sensors);
+        *import.unique = Some(sensors);
         Ok(())
     }
 }
