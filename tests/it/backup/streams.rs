@@ -114,7 +114,7 @@ fn a_cut_or_changed_archive_is_refused_and_changes_nothing() {
         let file = &whole[*header..content.end.next_multiple_of(512)];
         let doubled = [&whole[..*header], file, &whole[*header..]].concat();
         if name != "hourglass-backup.lock" {
-            refuse(&doubled, &format!("has {name} twice"), name);
+            refuse(&doubled, &format!("has {name:?} twice"), name);
         }
     }
     for cut in cuts {
