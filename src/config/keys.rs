@@ -341,7 +341,7 @@ sections! {
         /// Memory for unflushed readings and the bucket cache, which holds the buckets in use. If the unflushed
         /// readings alone need more, new readings stay in the WAL only, until the store has caught up, and queries
         /// about them wait.
-        /// auto: 29 % of server.memory.
+        /// auto: 28 % of server.memory.
         max_bytes: usize = "auto", auto_size(MIB..=TIB);
     }
 
@@ -428,7 +428,7 @@ sections! {
     query: QuerySettings {
         /// Maximum memory of all query requests together. Beyond it they are answered with 503 and Retry-After. One
         /// request may take half of it.
-        /// auto: 18 % of server.memory.
+        /// auto: 19 % of server.memory.
         bytes: usize = "auto", auto_size(MIB..=TIB);
         /// Maximum number of concurrent queries. Further queries wait for their turn, and are answered with 503 and
         /// Retry-After after query.timeout.

@@ -14,11 +14,11 @@ const PROGRAM: usize = 40 * MIB;
 
 /// The shares of the memory without [`PROGRAM`], in percent. They add up to 100.
 mod percent {
-    pub const MEMTABLE: usize = 29;
+    pub const MEMTABLE: usize = 28;
     pub const CATALOG: usize = 16;
     pub const IN_FLIGHT: usize = 12;
     pub const QUEUE: usize = 5;
-    pub const QUERIES: usize = 18;
+    pub const QUERIES: usize = 19;
     pub const SUMMARIES: usize = 4;
     pub const EMBEDDED: usize = 4;
     pub const CONNECTIONS: usize = 4;
