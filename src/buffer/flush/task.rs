@@ -9,6 +9,7 @@ pub use self::bucket_flush::{BucketFlush, BucketFlushState};
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::blocked::BlockedBuckets;
@@ -68,6 +69,8 @@ pub struct FlushContext {
     pub recent: usize,
     /// Memory for the buckets that one flush reads back, in bytes.
     pub bytes: usize,
+    /// The memory of one bucket that was read back last, in bytes. It is the estimate for others that are not cached.
+    pub read_back_bytes: AtomicUsize,
     /// The rules for backfill that becomes chunks; `None` if no day is sealed.
     pub direct: Option<DirectRules>,
     /// The retention of databases, and the form of their sealed days.
@@ -213,6 +216,7 @@ impl FlushContext {
             let chunk = runs.iter().take(chunk_max).take_while(|run| is_open(run)).count();
             self.reload(database, &mut runs[..chunk]).await;
             let memory = runs[..chunk].iter().map(|run| run.bucket.memory()).sum::<usize>() / chunk;
+            self.read_back_bytes.store(memory, Ordering::Relaxed);
             chunk_max = (self.bytes / memory.max(1)).clamp(1, STALE_BUCKETS_MAX);
             self.write(database, &mut runs[..chunk]).await;
         }

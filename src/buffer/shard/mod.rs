@@ -9,6 +9,7 @@ pub mod pending;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -246,8 +247,13 @@ impl Shard {
         let bounds = FlushBounds { buckets: FLUSH_BUCKETS_MAX, bytes: self.flush_bytes };
         while self.in_progress.pages < FLUSHES_MAX + self.unflushed.probes() {
             let cache = &self.cache;
-            let cached_bytes = |load: &Load| cache.unpacked_memory(load.database.number, (load.known.id, load.hour));
-            let batches = self.unflushed.next(moment, bounds, cached_bytes);
+            // A bucket that was evicted is read back, and stays in memory until its flush is over.
+            let read_back_bytes = self.context.read_back_bytes.load(Ordering::Relaxed);
+            let bucket_bytes = |load: &Load| {
+                let (database, key) = (load.database.number, (load.known.id, load.hour));
+                if cache.is_stored(database, key) { read_back_bytes } else { cache.unpacked_memory(database, key) }
+            };
+            let batches = self.unflushed.next(moment, bounds, bucket_bytes);
             if batches.is_empty() {
                 return;
             }

@@ -1,6 +1,7 @@
 //! Builds the parts of the ingest path and starts their tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::{Semaphore, mpsc};
 
@@ -99,6 +100,7 @@ impl Ingest {
             blocked: BlockedBuckets::default(),
             recent: options.sensors.recent,
             bytes: options.flush_task_bytes(),
+            read_back_bytes: AtomicUsize::new(0),
             direct: DirectRules::new(&options),
             settings: settings.clone(),
             stale_copies: StaleCopies::default(),

@@ -182,12 +182,12 @@ impl Memtables {
     }
 
     /// Takes the due buckets of healthy databases, up to the bounds of one flush. Returns one batch per database,
-    /// starting with the database after the last one. `cached_bytes` estimates the memory of a load's cached bucket.
+    /// starting with the database after the last one. `bucket_bytes` estimates the memory of a load's bucket.
     pub fn next(
         &mut self,
         moment: FlushMoment,
         bounds: FlushBounds,
-        cached_bytes: impl Fn(&Load) -> usize,
+        bucket_bytes: impl Fn(&Load) -> usize,
     ) -> Vec<Vec<Load>> {
         let is_healthy = |table: &Memtable| {
             !table.unflushed.is_empty() && table.backoff.is_none() && !self.stopped.contains(&table.database.name)
@@ -201,7 +201,7 @@ impl Memtables {
         for number in numbers {
             let Some(table) = self.tables.get_mut(&number) else { continue };
             let mut loads = Vec::new();
-            left = take(&mut table.unflushed, moment, left, &mut loads, &cached_bytes);
+            left = take(&mut table.unflushed, moment, left, &mut loads, &bucket_bytes);
             if !loads.is_empty() {
                 self.turn = Some(number);
                 batches.push(loads);
@@ -267,7 +267,7 @@ fn take(
     moment: FlushMoment,
     bounds: FlushBounds,
     loads: &mut Vec<Load>,
-    cached_bytes: impl Fn(&Load) -> usize,
+    bucket_bytes: impl Fn(&Load) -> usize,
 ) -> FlushBounds {
     let mut left = bounds;
     while left.buckets > 0 && left.bytes > 0 {
@@ -278,7 +278,7 @@ fn take(
         while let Some(load) = next {
             left = FlushBounds {
                 buckets: left.buckets.saturating_sub(1),
-                bytes: left.bytes.saturating_sub(load.merged_memory() + cached_bytes(&load)),
+                bytes: left.bytes.saturating_sub(load.merged_memory() + bucket_bytes(&load)),
             };
             loads.push(load);
             next = if left.bytes > 0 { same_day.find_map(|key| buckets.take(key)) } else { None };
