@@ -41,7 +41,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("side_file", 200),
     ("catalog", 1_710),
     ("members", 1_430),
-    ("buffer", 5_920),
+    ("buffer", 5_930),
     ("ingest", 4_620),
     ("query", 7_260),
     ("backup", 2_010),
