@@ -11,7 +11,7 @@ const SCARCE_BYTES: usize = 256 << 20;
 /// mimalloc's delay in milliseconds until it returns freed memory. Its default is a second, in which a busy server frees
 /// as much as it uses.
 const OPTION: &str = "MIMALLOC_PURGE_DELAY";
-const DELAY: &str = "10";
+const DELAY: &str = "100";
 /// The running program, if its file was replaced or removed.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
