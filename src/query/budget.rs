@@ -141,7 +141,7 @@ impl Budget {
         }
         peak.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
         // A request that is alone has its full share even if memory is short, so that it can be answered at all.
-        let is_alone = budgets.used.load(Ordering::Relaxed) < used.load(Ordering::Relaxed);
+        let is_alone = budgets.used.load(Ordering::Relaxed) + bytes <= used.load(Ordering::Relaxed);
         if !add(&budgets.used, bytes, if is_alone { all_bytes } else { memory::left_of(all_bytes) }) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });

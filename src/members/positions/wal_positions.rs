@@ -2,15 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 
 use super::log_order_map::LogOrderMap;
 use crate::bucket::{MergeCounts, StorageError};
 use crate::memory;
 use crate::telemetry::Ledger;
 use crate::wal::Sequence;
+
+/// Interval at which a dispatch that waits for memory looks again.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The lag of the store behind the WAL.
 #[derive(Debug, Clone, Default)]
@@ -142,7 +147,9 @@ impl WalPositions {
 
     /// Waits until there is memory to dispatch more.
     pub async fn wait_for_room(&self) {
-        self.wait_until(|state| (state.unflushed_bytes() <= self.budget() / 4 * 3).then_some(())).await;
+        // A budget that grows again changes no position, so look from time to time.
+        let has_room = || self.wait_until(|state| (state.unflushed_bytes() <= self.budget() / 4 * 3).then_some(()));
+        while timeout(ROOM_INTERVAL, has_room()).await.is_err() {}
     }
 
     /// Waits until everything up to a record is in the store.
