@@ -87,9 +87,9 @@ fn the_memory_is_divided_by_default() {
     let settings = Settings::default();
     assert_eq!(settings.server.memory, 512 * MIB);
     assert_eq!((settings.server.connections, settings.server.connections_per_address), (1024, 256));
-    assert_eq!((settings.ingest.bytes_in_flight, settings.limits.body_bytes), (59 * MIB, 25 * MIB));
-    assert_eq!((settings.memtable.max_bytes, settings.catalog.max_bytes), (147 * MIB, 73 * MIB));
-    assert_eq!((settings.wal.queue_bytes, settings.embedded.cache_bytes), (24 * MIB, 19 * MIB));
+    assert_eq!((settings.ingest.bytes_in_flight, settings.limits.body_bytes), (56 * MIB, 25 * MIB));
+    assert_eq!((settings.memtable.max_bytes, settings.catalog.max_bytes), (132 * MIB, 75 * MIB));
+    assert_eq!((settings.wal.queue_bytes, settings.embedded.cache_bytes), (23 * MIB, 18 * MIB));
     let QuerySettings { bytes, request_bytes, token_bytes, cache_bytes, .. } = settings.query;
-    assert_eq!((bytes, request_bytes, token_bytes, cache_bytes), (88 * MIB, 44 * MIB, 66 * MIB, 19 * MIB));
+    assert_eq!((bytes, request_bytes, token_bytes, cache_bytes), (89 * MIB, 44 * MIB, 66 * MIB, 18 * MIB));
 }

@@ -201,8 +201,8 @@ fn a_write_can_stop_waiting() {
     assert_eq!(other.try_recv(), Ok(Ok(())));
 }
 
-#[test]
-fn over_the_budget_requests_stay_in_the_wal_until_all_are_dispatched() {
+#[tokio::test]
+async fn over_the_budget_requests_stay_in_the_wal_until_all_are_dispatched() {
     let positions = WalPositions::new(0, 0, 100);
     let request = |sequence, memory| LoggedRequest { memory, ..logged(sequence) };
     let first = positions.logged(request(1, 1000)).expect("a request alone is dispatched");
