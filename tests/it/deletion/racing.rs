@@ -7,7 +7,6 @@ use crate::support::prelude::*;
 use super::{CONFIG, DATABASE, SECOND, START, run, times};
 
 const WRITERS: usize = 3;
-const DELETIONS: usize = 12;
 
 /// An acked line: its time, and when it was sent and acked.
 struct AckedReading {
@@ -53,7 +52,7 @@ fn race(mut server: Server, statement: &str) {
             });
         }
         let count = || acked.lock().expect("no panic").len();
-        for _ in 0..DELETIONS {
+        for _ in 0..scaled([4, 4, 12]) {
             let before = count();
             wait_until("some are acked", || count() > before + 20);
             asked = Instant::now();
