@@ -7,7 +7,7 @@ use hourglass::access::Caller;
 use hourglass::bucket::store::{DatabaseStore, DayStore, SensorStore};
 use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, SensorDocument};
 use hourglass::config::{QuerySettings, Settings};
-use hourglass::influxql::Fill;
+use hourglass::query::Fill;
 use hourglass::query::Query;
 use hourglass::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use hourglass::query::selector::Selector;

@@ -254,9 +254,12 @@ fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
         | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),
         QueryError::Pattern { .. } => (StatusCode::BAD_REQUEST, "invalid"),
         QueryError::ReplayPending(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
-        QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => {
-            (StatusCode::SERVICE_UNAVAILABLE, "overloaded")
-        }
+        QueryError::Full { .. }
+        | QueryError::TokenFull { .. }
+        | QueryError::Overloaded { .. }
+        | QueryError::Exporting
+        | QueryError::Changed
+        | QueryError::Disconnected => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
         QueryError::Timeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "timeout"),
     }
 }

@@ -3,6 +3,7 @@
 
 mod admin;
 pub mod api;
+mod cursor;
 mod endpoints;
 mod errors;
 mod influx;

@@ -9,10 +9,11 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::App;
+use super::cursor;
 use super::endpoints::Endpoint;
 use super::errors::{ApiError, ApiResult};
 use super::pairs::Pairs;
-use super::render::json::Times;
+use super::render::json::{Times, named_field};
 use crate::access::{Caller, Event, Pin};
 use crate::bucket::settings::{AUTOGEN, Settings};
 use crate::clock::now_ns;
@@ -195,7 +196,7 @@ impl Parameters {
     /// Returns the sensor in the cursor, if an earlier part of the answer found it by its tag.
     fn sensor_from_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
         let (_, key) = self.get("cursor")?.split_once('.')?;
-        let sensor = self.key(key).ok().and_then(|sensor| self.check_pins(sensor).ok())?;
+        let sensor = self.key(&cursor::decode(key)?).ok().and_then(|sensor| self.check_pins(sensor).ok())?;
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
@@ -227,7 +228,7 @@ impl Parameters {
     /// Returns the selected database, range and fields. The sensor key is empty if several sensors are selected.
     pub fn selection(&self, selector: &Selector) -> ApiResult<Selection> {
         let sensor = if let Selector::Sensor(sensor) = selector { sensor.key.to_string() } else { String::new() };
-        Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
+        Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.fields() })
     }
 
     /// Returns true if a range ends in the past, so that only late data can change its readings.
@@ -243,6 +244,12 @@ impl Parameters {
     /// Splits a comma-separated list of names; empty if the parameter is missing.
     pub fn names(&self, name: &str) -> Vec<String> {
         self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Returns the fields to read, which may be named as readings and CSV columns show them.
+    pub fn fields(&self) -> Vec<String> {
+        let is_taken = |name: &str| name == "ts" || name == "sensor" || name.starts_with("tag.");
+        self.names("fields").iter().map(|shown| named_field(shown, is_taken)).collect()
     }
 
     /// Returns the range `from..to`. A missing bound is unlimited.
@@ -315,7 +322,7 @@ impl Parameters {
         }
         notices.extend(expired);
         if is_first {
-            notices.extend(self.app.query.readings_expired(budget));
+            notices.extend(self.app.query.notices_of(budget));
         }
         notices
     }

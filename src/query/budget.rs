@@ -54,6 +54,7 @@ struct RequestBudget {
     is_answered: AtomicBool,
     /// Databases whose expired readings the request needed, with the time of their first remaining readings.
     expired: Mutex<BTreeMap<String, i64>>,
+    has_overflowed: AtomicBool,
     turn: Mutex<ComputeTurn>,
 }
 
@@ -106,6 +107,7 @@ impl Budgets {
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
             expired: Mutex::default(),
+            has_overflowed: AtomicBool::new(false),
             turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, turn: None, long: None }),
         }))
     }
@@ -177,6 +179,17 @@ impl Budget {
     #[must_use]
     pub fn take_expired(&self) -> BTreeMap<String, i64> {
         std::mem::take(&mut self.0.expired.lock())
+    }
+
+    /// Records that a result is beyond the range of doubles.
+    pub fn note_overflow(&self) {
+        self.0.has_overflowed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true once after [`Budget::note_overflow`].
+    #[must_use]
+    pub fn take_overflow(&self) -> bool {
+        self.0.has_overflowed.swap(false, Ordering::Relaxed)
     }
 
     /// Returns the time at which the request times out.

@@ -46,6 +46,12 @@ pub enum QueryError {
     Timeout { limit: Duration },
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]
     Overloaded { limit: usize },
+    #[error("an answer without a limit is being sent to this token: wait for its end, or send limit")]
+    Exporting,
+    #[error("a field or tag was added during the answer: repeat the request")]
+    Changed,
+    #[error("the client disconnected or read nothing for a minute")]
+    Disconnected,
 }
 
 impl From<StorageError> for QueryError {

@@ -16,7 +16,8 @@ mod wait;
 
 pub use self::budget::{Budget, HeldBytes};
 pub use self::engine::directory::{first_batch, next_batch};
+pub use self::engine::fill::Fill;
 pub use self::engine::memory::document_bytes;
 pub use self::error::QueryError;
-pub use self::service::Query;
+pub use self::service::{ExportPermit, Query};
 pub use self::wait::Transient;

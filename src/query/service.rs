@@ -1,7 +1,9 @@
 //! The entry point for queries. Each query waits for its turn, and runs within its timeout and budget.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::budget::Budgets;
@@ -27,7 +29,22 @@ use crate::kinds::Kinds;
 pub struct Query {
     pub(super) engine: Engine,
     budgets: Arc<Budgets>,
+    /// The callers to whom an answer without a limit is being sent.
+    exporting: Arc<Mutex<HashSet<String>>>,
     metrics: Metrics,
+}
+
+/// Permission to send an answer without a limit.
+#[derive(Debug)]
+pub struct ExportPermit {
+    exporting: Arc<Mutex<HashSet<String>>>,
+    caller: String,
+}
+
+impl Drop for ExportPermit {
+    fn drop(&mut self) {
+        self.exporting.lock().remove(&self.caller);
+    }
 }
 
 impl Query {
@@ -41,7 +58,12 @@ impl Query {
         metrics: Metrics,
     ) -> Self {
         let budgets = Budgets::new(options.clone());
-        Self { engine: Engine::new(store, memtables, settings, options, &metrics), budgets, metrics }
+        Self {
+            engine: Engine::new(store, memtables, settings, options, &metrics),
+            budgets,
+            exporting: Arc::default(),
+            metrics,
+        }
     }
 
     /// Sets the kinds that sensors have by their measurement.
@@ -61,6 +83,18 @@ impl Query {
     #[must_use]
     pub fn begin(&self, caller: &Caller, text: &str) -> Budget {
         self.budgets.begin(caller, text)
+    }
+
+    /// Permits an answer without a limit; each caller can have one at a time.
+    ///
+    /// # Errors
+    /// [`QueryError::Exporting`]
+    pub fn begin_export(&self, caller: &Caller) -> Result<ExportPermit, QueryError> {
+        let (exporting, caller) = (self.exporting.clone(), caller.name().to_owned());
+        if !exporting.lock().insert(caller.clone()) {
+            return Err(QueryError::Exporting);
+        }
+        Ok(ExportPermit { exporting, caller })
     }
 
     /// Returns up to `limit` sensors with readings after a key, in the order of their shown keys.
@@ -83,10 +117,14 @@ impl Query {
         .await
     }
 
-    /// Removes and returns the notices about expired readings that the answer needed.
+    /// Removes and returns the notices about what the answer lacks: expired readings, and results that are too large.
     #[must_use]
-    pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
-        budget.take_expired().iter().map(|(database, from)| influx::expired_readings_notice(database, *from)).collect()
+    pub fn notices_of(&self, budget: &Budget) -> Vec<String> {
+        let expired = budget.take_expired();
+        let expired = expired.iter().map(|(database, from)| influx::expired_readings_notice(database, *from));
+        let overflow =
+            budget.take_overflow().then(|| "a result is beyond the range of doubles and shown as null".to_owned());
+        expired.chain(overflow).collect()
     }
 
     /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the

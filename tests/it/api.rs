@@ -1,12 +1,14 @@
 //! Every endpoint as clients see it, on the embedded store. Most tests share a server.
 
 mod acks;
+mod answers;
 mod bodies;
 mod caching;
 mod compression;
 mod databases;
 mod documents;
 mod explain;
+mod exports;
 mod formats;
 mod good_faith;
 mod idempotency;

@@ -43,7 +43,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_430),
     ("buffer", 5_930),
     ("ingest", 4_620),
-    ("query", 7_260),
+    ("query", 7_830),
     ("backup", 2_010),
     ("verify", 1_060),
     ("edits", 400),

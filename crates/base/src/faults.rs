@@ -9,10 +9,10 @@ mod active {
     use std::time::Duration;
 
     /// `FAULT_KILL_AT=point:n`: the process kills itself when it reaches that point for the nth time.
-    static KILL: LazyLock<Option<(String, u64)>> = LazyLock::new(|| {
-        let (point, times) = point_of("FAULT_KILL_AT")?;
-        Some((point, times.parse().ok()?))
-    });
+    static KILL: LazyLock<Option<(String, u64)>> = LazyLock::new(|| nth_of("FAULT_KILL_AT"));
+
+    /// `FAULT_FAIL_AT=point:n`: what is done at that point fails the nth time.
+    static FAIL: LazyLock<Option<(String, u64)>> = LazyLock::new(|| nth_of("FAULT_FAIL_AT"));
 
     /// `FAULT_HALT_AT=point:file`: every thread that reaches that point waits there while the file exists.
     static HALT: LazyLock<Option<(String, String)>> = LazyLock::new(|| point_of("FAULT_HALT_AT"));
@@ -21,6 +21,11 @@ mod active {
     fn point_of(variable: &str) -> Option<(String, String)> {
         let text = std::env::var(variable).ok()?;
         text.split_once(':').map(|(point, rest)| (point.to_owned(), rest.to_owned()))
+    }
+
+    fn nth_of(variable: &str) -> Option<(String, u64)> {
+        let (point, times) = point_of(variable)?;
+        Some((point, times.parse().ok()?))
     }
 
     fn millis(variable: &str) -> Option<i64> {
@@ -55,6 +60,13 @@ mod active {
         }
     }
 
+    /// Returns true if the test requested a failure at this point.
+    pub fn fails(name: &str) -> bool {
+        static PASSED: AtomicU64 = AtomicU64::new(0);
+        let at = FAIL.as_ref().filter(|(at, _)| at == name);
+        at.is_some_and(|(_, times)| PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times)
+    }
+
     /// The halt of [`point`], for tasks that must not block their thread.
     pub async fn halt_at(name: &str) {
         let Some((_, file)) = HALT.as_ref().filter(|(at, _)| at == name) else { return };
@@ -87,16 +99,21 @@ mod active {
 }
 
 #[cfg(feature = "faults")]
-pub use active::{clock_ms, halt_at, later, point, step_ms};
+pub use active::{clock_ms, fails, halt_at, later, point, step_ms};
 
 #[cfg(not(feature = "faults"))]
-pub use inactive::{clock_ms, halt_at, later, point, step_ms};
+pub use inactive::{clock_ms, fails, halt_at, later, point, step_ms};
 
 /// Without the feature `faults`, points do nothing and the clocks are right.
 #[cfg(not(feature = "faults"))]
 mod inactive {
     #[inline(always)]
     pub fn point(_name: &str) {}
+
+    #[inline(always)]
+    pub fn fails(_name: &str) -> bool {
+        false
+    }
 
     #[inline(always)]
     pub async fn halt_at(_name: &str) {}

@@ -198,7 +198,7 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
         functions: vec![NativeAggregate::COUNT],
         families: Families::All,
         group_by: GroupBy::Sensor,
-        fill: crate::influxql::Fill::None,
+        fill: crate::query::Fill::None,
     };
     // Omit the count if it exceeds the limits of queries.
     let found = app.query.aggregate(budget, &aggregation).await.ok();

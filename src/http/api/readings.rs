@@ -1,15 +1,19 @@
 //! `GET /api/v1/readings`: raw readings of one or many sensors, in parts with a cursor, or downsampled for a chart.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Version};
 use axum::response::Response;
 
+use crate::faults;
 use crate::http::App;
+use crate::http::cursor;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
+use crate::http::render::json::Times;
 use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::query::native::Selection;
@@ -18,12 +22,12 @@ use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::{Order, remaining_range};
 use crate::query::native::thinning::ThinnedReadings;
 use crate::query::selector::Selector;
-use crate::query::{Budget, HeldBytes};
+use crate::query::{Budget, ExportPermit, HeldBytes, QueryError};
 use crate::reading::Sensor;
 
 /// `GET /api/v1/readings`.
-pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
-    let app = &*parameters.app;
+pub async fn readings(version: Version, headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
+    let app = &*parameters.app.clone();
     let budget = parameters.budget();
     let format = Format::negotiate(&parameters, &headers)?;
     let times = parameters.times()?;
@@ -34,10 +38,13 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         order: order(&parameters)?,
         start: None,
     };
+    // CSV and NDJSON without a limit have everything.
+    let is_whole =
+        format != Format::Json && ["limit", "cursor", "max_points"].iter().all(|name| parameters.get(name).is_none());
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
     let page = Page { limit, cursor: parameters.get("cursor") };
     let Selection { database, range, fields, .. } = selection.per_sensor.clone();
-    let columns = match format {
+    let mut columns = match format {
         Format::Csv(_) => {
             let words = app.query.vocabulary(&budget, &database, &selection.selector, TagWords::Own).await?;
             TableColumns::new(words, fields.clone())
@@ -45,7 +52,9 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
+    let per_sensor = selection.clone();
     let ReadingsPart { series, next, held } = match (&selection.selector, points_max) {
+        _ if is_whole => many_sensors(app, &budget, selection, Page { limit: usize::MAX, cursor: None }).await?,
         (_, Some(points_max)) => chart_points(app, &budget, &parameters, selection, points_max).await?,
         (Selector::Sensor(sensor), None) => {
             let sensor = sensor.clone();
@@ -63,10 +72,56 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
-    series::readings(&mut body, format, &series, columns, times, end).await?;
+    series::readings(&mut body, format, &series, &mut columns, times, end).await?;
     drop((series, held));
     budget.finish();
+    if is_whole && let Some(next) = next {
+        if version == Version::HTTP_10 {
+            return Err(ApiError::Bad("the answer is too large for HTTP/1.0: send limit, or use HTTP/1.1".to_owned()));
+        }
+        let permit = app.query.begin_export(&parameters.requester.caller)?;
+        let answer = Answer { format, body, next: None, is_past: false, notices };
+        let export = Export { parameters, selection: per_sensor, format, times, columns, _permit: permit };
+        return Ok(answer.stream(|body| export.write(body, next)));
+    }
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
+}
+
+/// An answer with all readings, in parts.
+struct Export {
+    parameters: Parameters,
+    selection: ManySelection,
+    format: Format,
+    times: Times,
+    columns: TableColumns,
+    _permit: ExportPermit,
+}
+
+impl Export {
+    /// Writes the parts from this cursor on.
+    async fn write(mut self, mut body: Text, first: String) -> Result<Text, QueryError> {
+        let app = self.parameters.app.clone();
+        let mut next = Some(first);
+        while let Some(cursor) = next {
+            // Each part has the time and the memory of a request.
+            let budget = self.parameters.budget();
+            body.charge_to(&budget)?;
+            if faults::fails("export_part") {
+                return Err(QueryError::Changed);
+            }
+            let page = Page { limit: usize::MAX, cursor: Some(&cursor) };
+            let part = many_sensors(&app, &budget, self.selection.clone(), page).await;
+            let ReadingsPart { series, next: rest, held: _held } = part.map_err(|error| match error {
+                ApiError::Query(error) => error,
+                _ => QueryError::Changed,
+            })?;
+            let end = AnswerEnd { next: None, notices: &[] };
+            series::readings(&mut body, self.format, &series, &mut self.columns, self.times, end).await?;
+            budget.finish();
+            next = rest;
+        }
+        Ok(body)
+    }
 }
 
 fn order(parameters: &Parameters) -> ApiResult<Order> {
@@ -102,15 +157,13 @@ async fn one_sensor(
 ) -> ApiResult<ReadingsPart> {
     let ManySelection { per_sensor: mut selection, order, .. } = selection;
     if let Some(cursor) = page.cursor {
-        let text = cursor.split_once('.').filter(|_| is_by_tag).map_or(cursor, |(time, _)| time);
-        let time = parse_time(text).filter(|time| selection.range.contains(time));
-        selection.range = remaining_range(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
+        let (time, _) = parse_cursor(cursor, &selection.range)?;
+        selection.range = remaining_range(order, &selection.range, time);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
-    // The cursor is opaque to clients. It has the time of the next reading in hexadecimal. If the sensor was found by
-    // its tag, it also has the sensor's key, because another sensor may get the same tag before the next request.
-    let cursor = |time: i64| if is_by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
-    let next = part.next.map(cursor);
+    // If the sensor was found by its tag, the cursor has its key, because another sensor may get the same tag before the
+    // next request.
+    let next = part.next.map(|time| cursor(time, if is_by_tag { &sensor.key } else { "" }));
     Ok(ReadingsPart {
         series: part.known.then_some(SensorReadings { sensor, readings: part.readings }).into_iter().collect(),
         next,
@@ -124,14 +177,12 @@ async fn many_sensors(
     mut selection: ManySelection,
     page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
-    // The cursor is opaque to clients: the hexadecimal time of the next reading, and its sensor key.
     if let Some(cursor) = page.cursor {
-        let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
-        let time = parse_time(text).filter(|time| selection.per_sensor.range.contains(time));
-        selection.start = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+        let (time, key) = parse_cursor(cursor, &selection.per_sensor.range)?;
+        selection.start = Some((key, time));
     }
     let part = app.query.many_readings(budget, &selection, page.limit).await?;
-    let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
+    let next = part.next.map(|(key, time)| cursor(time, &key));
     Ok(ReadingsPart { series: part.series, next, held: part.held })
 }
 
@@ -153,9 +204,19 @@ async fn chart_points(
     Ok(ReadingsPart { series, next: None, held })
 }
 
-/// Parses the time of a cursor.
-fn parse_time(text: &str) -> Option<i64> {
-    u64::from_str_radix(text, 16).ok().map(u64::cast_signed)
+/// Returns a cursor, which is opaque to clients: the hexadecimal time of the next reading, and its sensor key.
+fn cursor(time: i64, key: &str) -> String {
+    if key.is_empty() { format!("{time:x}") } else { format!("{time:x}.{}", cursor::encode(key)) }
+}
+
+/// Parses a cursor for a range of times. The key is empty if the cursor has none.
+fn parse_cursor(cursor: &str, range: &Range<i64>) -> ApiResult<(i64, String)> {
+    let parse = || {
+        let (time, key) = cursor.split_once('.').unwrap_or((cursor, ""));
+        let time = u64::from_str_radix(time, 16).ok().map(u64::cast_signed).filter(|time| range.contains(time))?;
+        Some((time, cursor::decode(key)?))
+    };
+    parse().ok_or_else(|| bad_cursor(cursor))
 }
 
 fn bad_cursor(cursor: &str) -> ApiError {

@@ -9,6 +9,7 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::{expiry_ns, now_ns};
 use crate::http::App;
+use crate::http::cursor;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{Parameters, SensorSelection};
 use crate::http::render::answer::Answer;
@@ -232,7 +233,12 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let times = parameters.times()?;
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(&budget).await?;
-    let after = parameters.get("cursor").map(str::to_owned);
+    let after = match parameters.get("cursor") {
+        None => None,
+        Some(text) => Some(cursor::decode(text).ok_or_else(|| {
+            ApiError::Bad(format!("parameter cursor: {text:?} is invalid: send the value of next unchanged"))
+        })?),
+    };
     let query = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
     let is_match =
@@ -254,7 +260,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
         Selector::Matching { .. } => find_sensors(app, &budget, query, is_match).await?,
     };
     let SensorPage { sensors: found, next, held: _held } = page;
-    let columns = match format {
+    let next = next.as_deref().map(cursor::encode);
+    let mut columns = match format {
         Format::Csv(_) => {
             let words = app.query.vocabulary(&budget, &database, &selected.selector, TagWords::Own).await?;
             TableColumns::new(words, Vec::new())
@@ -270,7 +277,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
-    series::readings(&mut body, format, &series, columns, times, end).await?;
+    series::readings(&mut body, format, &series, &mut columns, times, end).await?;
     budget.finish();
     Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }

@@ -9,7 +9,7 @@ use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::WindowTable;
 use crate::http::render::text::Text;
-use crate::influxql::Fill;
+use crate::query::Fill;
 use crate::query::influx::is_zone;
 use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
 use crate::query::native::notices::RequestNames;
@@ -55,7 +55,7 @@ pub(super) fn group_by(parameters: &Parameters) -> GroupBy {
 /// Parses the parameters of an aggregation.
 fn aggregation(parameters: &Parameters, selected: &SensorSelection) -> ApiResult<Aggregation> {
     let names = parameters.get("agg");
-    let fields = parameters.names("fields");
+    let fields = parameters.fields();
     let functions = match names {
         None => NativeAggregate::usual(),
         Some(names) => names.split(',').map(parse_function).collect::<Result<_, _>>()?,

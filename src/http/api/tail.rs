@@ -26,6 +26,7 @@ use crate::edge::Peer;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::json::{self, Times};
+use crate::http::render::text::Endless;
 use crate::http::server::auth;
 use crate::http::{App, Health};
 use crate::ingest::tail::{Listener, TailItem, TailPosition, TailReading, TailRecord};
@@ -45,10 +46,6 @@ static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Tells nginx not to buffer the events.
 static BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Marks an answer that ends only when the client disconnects. Its connection is not idle and has no sending deadline.
-#[derive(Debug, Clone, Copy)]
-pub struct Endless;
-
 /// `GET /api/v1/tail`.
 pub async fn tail(
     Extension(peer): Extension<Arc<Peer>>,
@@ -64,7 +61,7 @@ pub async fn tail(
         return Err(ApiError::Bad(text));
     }
     let times = parameters.times()?;
-    let fields = parameters.names("fields");
+    let fields = parameters.fields();
     let budget = parameters.budget();
     let selector = parameters.selector_or_all(&budget).await?.selector;
     // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the

@@ -136,7 +136,7 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
         let mut messages = app.query.statement_notices(statement, context, has_answer).await;
         if series.is_ok() {
             messages.extend(expired);
-            messages.extend(app.query.readings_expired(&budget));
+            messages.extend(app.query.notices_of(&budget));
         }
         messages.extend(message);
         outcomes.push(StatementResult { series, messages, zone });

@@ -1,5 +1,5 @@
-//! Complete answers, with their format, cursor and ETag. The body is built before the status is sent, so an error gets an
-//! error status and never truncates a body.
+//! Answers with their format, cursor and ETag. The body is built before the status is sent, so an error gets an error
+//! status and never truncates a body. Only an answer without a limit begins before it is complete.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ pub const NOTICE_HEADER: &str = "x-hourglass-notice";
 /// Header with the cursor of the next part, for formats without it in the body.
 const NEXT_HEADER: &str = "x-next-cursor";
 
-/// A complete answer.
+/// An answer.
 pub struct Answer {
     pub format: Format,
     pub body: Text,
@@ -43,20 +43,22 @@ impl Answer {
         } else {
             self.body.respond(self.format.media_type())?
         };
-        if self.format != Format::Json {
-            add_texts(&mut response, NOTICE_HEADER, &self.notices);
-        }
-        let headers = response.headers_mut();
-        headers.insert(header::VARY, HeaderValue::from_static("accept"));
         if let Some(tag) = tag.and_then(|tag| tag.parse().ok()) {
-            headers.insert(header::ETAG, tag);
+            response.headers_mut().insert(header::ETAG, tag);
         }
-        if self.format != Format::Json
-            && let Some(next) = self.next.and_then(|next| HeaderValue::from_str(&next).ok())
-        {
-            headers.insert(NEXT_HEADER, next);
-        }
+        add_headers(&mut response, self.format, self.next.as_deref(), &self.notices);
         Ok(response)
+    }
+
+    /// Makes a response that begins with the body, and continues with what `write` adds. It has no ETag.
+    pub fn stream<F>(self, write: impl FnOnce(Text) -> F) -> Response
+    where
+        F: Future<Output = Result<Text, QueryError>> + Send + 'static,
+    {
+        let Self { format, body, next, notices, .. } = self;
+        let mut response = body.stream(format.media_type(), write);
+        add_headers(&mut response, format, next.as_deref(), &notices);
+        response
     }
 
     /// Computes the ETag. It is weak, because compression changes the bytes. It is the same on all instances.
@@ -64,6 +66,17 @@ impl Answer {
         let hash = self.body.hash()?;
         let next = rapidhash::v3::rapidhash_v3(self.next.as_deref().unwrap_or_default().as_bytes());
         Ok(format!("W/\"{hash:016x}{next:016x}\""))
+    }
+}
+
+fn add_headers(response: &mut Response, format: Format, next: Option<&str>, notices: &[String]) {
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    if format == Format::Json {
+        return;
+    }
+    add_texts(response, NOTICE_HEADER, notices);
+    if let Some(next) = next.and_then(|next| HeaderValue::from_str(next).ok()) {
+        response.headers_mut().insert(NEXT_HEADER, next);
     }
 }
 

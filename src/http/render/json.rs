@@ -89,6 +89,16 @@ pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
     }
 }
 
+/// Returns the field that [`field_name`] shows by this name.
+pub fn named_field(shown: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let first = shown.strip_prefix('%').and_then(|escape| escape.split_at_checked(2));
+    let original = first.and_then(|(first, rest)| {
+        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
+        Some(format!("{}{rest}", char::from(first)))
+    });
+    original.filter(|original| field_name(original, is_taken) == shown).unwrap_or_else(|| shown.to_owned())
+}
+
 /// Writes a reading: `{"ts":"…","temp":22.1}`. Fields called `ts`, or like its escape, are [renamed](field_name).
 pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push_str("{\"ts\":");

@@ -18,6 +18,8 @@ use crate::reading::Sensor;
 pub struct TableColumns {
     tags: Vec<String>,
     fields: Vec<String>,
+    /// True if the table has begun, with its row of names.
+    has_begun: bool,
 }
 
 impl TableColumns {
@@ -27,17 +29,24 @@ impl TableColumns {
         let mut seen = BTreeSet::new();
         let requested: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
         let fields = if requested.is_empty() { words.fields.into_keys().collect() } else { requested };
-        Self { tags: words.tags.into_keys().collect(), fields }
+        Self { tags: words.tags.into_keys().collect(), fields, has_begun: false }
     }
 
     /// Adds missing columns of the readings. Another instance may have stored new tags or fields since the columns were
     /// read.
-    fn add_missing_columns(mut self, series: &[SensorReadings]) -> Self {
+    ///
+    /// # Errors
+    /// [`QueryError::Changed`] if the table has begun.
+    fn add_missing_columns(&mut self, series: &[SensorReadings]) -> Result<(), QueryError> {
+        let count = self.tags.len() + self.fields.len();
         let tags = series.iter().flat_map(|series| series.sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
         let fields = series.iter().flat_map(|series| &series.readings).flat_map(|reading| &reading.fields);
         add_missing(&mut self.fields, fields.map(|(name, _)| &**name));
-        self
+        if self.has_begun && self.tags.len() + self.fields.len() > count {
+            return Err(QueryError::Changed);
+        }
+        Ok(())
     }
 }
 
@@ -67,12 +76,16 @@ pub async fn readings(
     text: &mut Text,
     format: Format,
     series: &[SensorReadings],
-    columns: TableColumns,
+    columns: &mut TableColumns,
     times: Times,
     end: AnswerEnd<'_>,
 ) -> Result<(), QueryError> {
     match format {
-        Format::Csv(guard) => table(text, series, &columns.add_missing_columns(series), times, guard).await?,
+        Format::Csv(guard) => {
+            columns.add_missing_columns(series)?;
+            table(text, series, columns, times, guard).await?;
+            columns.has_begun = true;
+        }
         _ => {
             let rows = |series: &SensorReadings| series.readings.len();
             let row = |out: &mut String, series: &SensorReadings, row: usize| {
@@ -152,7 +165,9 @@ async fn table(
     let is_taken = |name: &str| names.iter().any(|taken| taken == name);
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
-    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
+    if !columns.has_begun {
+        csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
+    }
     for SensorReadings { sensor, readings } in series {
         let tags: Vec<CsvCell<'_>> =
             columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Empty, CsvCell::Text)).collect();

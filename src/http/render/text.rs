@@ -1,21 +1,44 @@
-//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of
-//! a piece is returned once the connection has written it.
+//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces: when it is
+//! complete, or of a long answer while it is written. The memory of a piece is returned once the connection has written
+//! it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use hyper::body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::format::Format;
 use crate::query::{Budget, HeldBytes, QueryError};
 
 /// A piece ends with the first row that brings it to this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Complete pieces that wait for the connection.
+const PIECES_AHEAD: usize = 8;
+/// Time for the client to read a piece.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Response extension of an answer whose end is not known when it begins, so that its length has no deadline.
+#[derive(Debug, Clone, Copy)]
+pub struct Endless;
+
+/// The end of an answer that could not be completed. It aborts the connection, so that no client takes a part for the
+/// whole.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer could not be completed")]
+struct CutOff;
+
+type PieceSender = mpsc::Sender<Result<Bytes, CutOff>>;
 
 /// The text of an answer.
 pub struct Text {
@@ -29,6 +52,8 @@ pub struct Text {
     /// Rewrites each complete piece.
     style: Option<Style>,
     has_items: bool,
+    /// Sends complete pieces of an answer that has begun.
+    sender: Option<PieceSender>,
 }
 
 /// Response extension with the size of the body before compression, in bytes.
@@ -63,6 +88,7 @@ impl Text {
             hash: 0,
             style: None,
             has_items: false,
+            sender: None,
         })
     }
 
@@ -112,7 +138,62 @@ impl Text {
             return self.held.set(self.out.capacity());
         }
         self.end_piece()?;
+        self.send_pieces().await?;
         self.held.budget().pause().await
+    }
+
+    /// Charges what follows to another request's budget.
+    ///
+    /// # Errors
+    /// If this budget is used up.
+    pub fn charge_to(&mut self, budget: &Budget) -> Result<(), QueryError> {
+        self.held = budget.hold(self.out.capacity())?;
+        Ok(())
+    }
+
+    async fn send_pieces(&mut self) -> Result<(), QueryError> {
+        let Some(sender) = &self.sender else { return Ok(()) };
+        while let Some(piece) = self.pieces.pop_front() {
+            let sent = timeout(PIECE_TIMEOUT, sender.send(Ok(piece))).await;
+            sent.ok().and_then(Result::ok).ok_or(QueryError::Disconnected)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a response that begins with what is written, and continues with what `write` adds. If `write` fails, the
+    /// connection is aborted.
+    pub fn stream<F>(mut self, media_type: &'static str, write: impl FnOnce(Self) -> F) -> Response
+    where
+        F: Future<Output = Result<Self, QueryError>> + Send + 'static,
+    {
+        let (sender, mut pieces) = mpsc::channel(PIECES_AHEAD);
+        self.sender = Some(sender.clone());
+        let rest = write(self);
+        // Dropping the body ends the task.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let complete = async {
+                let mut text = rest.await?;
+                text.end_piece()?;
+                text.send_pieces().await
+            };
+            match complete.await {
+                Ok(()) => {}
+                Err(QueryError::Disconnected) => tracing::debug!("a client left before the end of an answer"),
+                Err(error) => {
+                    tracing::warn!(%error, "an answer was aborted");
+                    let _ = sender.send(Err(CutOff)).await;
+                }
+            }
+        });
+        let body = Body::from_stream(stream::poll_fn(move |context| {
+            let _owned = &tasks;
+            pieces.poll_recv(context)
+        }));
+        let head = [(axum::http::header::CONTENT_TYPE, media_type)];
+        let mut response = (StatusCode::OK, head, body).into_response();
+        response.extensions_mut().insert(Endless);
+        response
     }
 
     fn end_piece(&mut self) -> Result<(), QueryError> {

@@ -12,9 +12,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use super::{common_headers, head};
 use crate::edge::{ConnectionState, EndlessAnswer, Peer, SendingAnswer};
 use crate::http::HttpService;
-use crate::http::api::tail::Endless;
 use crate::http::errors::{ApiError, Dialect};
-use crate::http::render::text::Length;
+use crate::http::render::text::{Endless, Length};
 
 /// The service of one connection. Cheap to clone.
 #[derive(Clone)]

@@ -1,20 +1,23 @@
 //! Evaluates a plan over readings. Series may come in any order; per group it collects either the readings themselves
 //! or the windows of each call, and makes rows of them at the end.
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::filter::{Lookup, Operand, arithmetic, holds};
+use super::condition::{Operand, Subject};
+use super::fill::Fill;
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
 use super::memory::text_bytes;
+use super::number::arithmetic;
 use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
 use super::points::PointCursor;
 use super::rows::{raw, result_rows};
 use super::summaries::HourSummary;
-use crate::influxql::{Fill, ReferenceKind};
+use crate::bucket::store::Order;
 use crate::query::engine::frame::row_bytes;
 use crate::query::pattern::Patterns;
 use crate::query::{Budget, HeldBytes, QueryError};
@@ -24,7 +27,7 @@ use crate::reading::Value;
 const ROWS: usize = 1024;
 const STEPS: usize = 1 << 14;
 /// The memory of a window, map entry included.
-const WINDOW_BYTES: usize = 2 * size_of::<(i64, OpenWindow)>();
+pub const WINDOW_BYTES: usize = 2 * size_of::<(i64, OpenWindow)>();
 
 /// An evaluation in progress.
 pub struct Evaluation<'a> {
@@ -37,11 +40,20 @@ pub struct Evaluation<'a> {
     pub has_several_sources: bool,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
-    /// By measurement and by the values of the tags in `Plan::group_by`.
-    groups: BTreeMap<(Arc<str>, Vec<String>), GroupContent>,
-    /// The memory of the groups.
+    /// The groups that take readings.
+    groups: BTreeMap<GroupKey, GroupContent>,
+    /// The groups that have all their readings, and the memory of these.
+    finished: BTreeMap<GroupKey, FinishedGroup>,
+    finished_bytes: usize,
+    /// The memory of both.
     held: HeldBytes,
 }
+
+/// A measurement, and the values of the tags in [`Plan::group_by`].
+type GroupKey = (Arc<str>, Vec<String>);
+
+/// The rows of a group, and its wide sums as in [`GroupRows`].
+type FinishedGroup = (Vec<ResultRow>, Vec<(i64, usize, i128)>);
 
 /// Which readings passed to [`Evaluation::feed`] to ignore.
 #[derive(Debug, Clone, Copy)]
@@ -56,18 +68,17 @@ pub struct Filter {
 
 struct EvaluatedReading<'a> {
     member: &'a ReadingSource,
-    plan: &'a Plan,
     points: &'a PointCursor,
     at: usize,
 }
 
-impl Lookup for EvaluatedReading<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
-        match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
-            (Some(field), _) => Operand::Field(self.points.cell(field, self.at).cloned()),
-            (None, None | Some(ReferenceKind::Tag)) => Operand::Tag(self.member.tag(name).to_owned()),
-            (None, _) => Operand::Field(None),
-        }
+impl Subject for EvaluatedReading<'_> {
+    fn field(&self, index: usize) -> Operand<'_> {
+        Operand::Field(self.points.cell(index, self.at).map(Cow::Borrowed))
+    }
+
+    fn tag(&self, key: &str) -> Cow<'_, str> {
+        Cow::Borrowed(self.member.tag(key))
     }
 }
 
@@ -96,6 +107,8 @@ impl<'a> Evaluation<'a> {
             has_several_sources: false,
             gathered_by,
             groups: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            finished_bytes: 0,
             held,
         })
     }
@@ -105,10 +118,10 @@ impl<'a> Evaluation<'a> {
     /// # Errors
     /// If the budget is exhausted.
     pub fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {
+        let key = self.key(member);
         let Self { plan, groups, held, .. } = self;
-        let tags: Vec<String> = plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
         let calls = plan.calls.len();
-        match groups.entry((member.name.clone(), tags)) {
+        match groups.entry(key) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
                 // The answer holds the tags again, with their names.
@@ -173,8 +186,8 @@ impl<'a> Evaluation<'a> {
         let (plan, patterns) = (self.plan, self.patterns);
         let condition = plan.condition.as_ref().filter(|_| filter.of_condition);
         let is_wanted = |at: usize| {
-            let reading = EvaluatedReading { member, plan, points, at };
-            condition.is_none_or(|condition| holds(condition, &reading, patterns) == Some(true))
+            let reading = EvaluatedReading { member, points, at };
+            condition.is_none_or(|condition| condition.holds(&reading, patterns) == Some(true))
         };
         let has_any = |at: usize| (0..plan.selected).any(|field| points.cell(field, at).is_some());
         let selects = |at: usize| !filter.of_sensor || has_any(at);
@@ -211,8 +224,10 @@ impl<'a> Evaluation<'a> {
             let time = points.times[*at];
             let Some(value) = points.cell(field, *at).filter(|_| range.contains(&time)) else { continue };
             if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
-                group.values[number].push((time, value.clone()));
-                bytes += 2 * size_of::<(i64, Value)>() + text_bytes(value);
+                let values = &mut group.values[number];
+                let before = values.capacity();
+                values.push((time, value.clone()));
+                bytes += (values.capacity() - before) * size_of::<(i64, Value)>() + text_bytes(value);
                 continue;
             }
             let known = window.take().filter(|(span, _)| span.contains(&time));
@@ -283,40 +298,112 @@ impl<'a> Evaluation<'a> {
         self.held.grow(bytes)
     }
 
+    /// The order in which readings are best read, if the first or last ones of each group may be all that is wanted.
+    pub fn early_end(&self) -> Option<Order> {
+        let Self { plan, frame, has_several_sources, .. } = self;
+        let order = match &*plan.calls {
+            [] if frame.rows_max.is_some() && !frame.fill.fills_rows() => {
+                if frame.descending {
+                    Order::Descending
+                } else {
+                    Order::Ascending
+                }
+            }
+            [Call { function: Function::First, input: Input::Field(_) }] => Order::Ascending,
+            [Call { function: Function::Last, input: Input::Field(_) }] => Order::Descending,
+            _ => return None,
+        };
+        Some(order).filter(|_| frame.windows.is_none() && !has_several_sources)
+    }
+
+    /// Whether a series' group needs no readings beyond those that were fed, in the order of [`Self::early_end`].
+    pub fn is_full(&self, member: &ReadingSource) -> bool {
+        let Some(group) = self.groups.get(&self.key(member)) else { return false };
+        match self.frame.rows_max.filter(|_| self.plan.is_raw()) {
+            Some(most) => group.rows.len() >= most,
+            None => group.windows.iter().any(|windows| !windows.is_empty()),
+        }
+    }
+
+    fn key(&self, member: &ReadingSource) -> GroupKey {
+        (member.name.clone(), self.plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect())
+    }
+
+    /// The memory of the groups that are not finished.
+    pub fn open_bytes(&self) -> usize {
+        self.held.bytes() - self.finished_bytes
+    }
+
+    /// Drops the groups that are not finished.
+    ///
+    /// # Errors
+    /// None: this releases memory.
+    pub fn drop_open(&mut self) -> Result<(), QueryError> {
+        self.groups.clear();
+        self.held.set(self.finished_bytes)
+    }
+
+    /// Makes rows of the groups, which have all their readings.
+    ///
+    /// # Errors
+    /// If the budget is exhausted.
+    pub async fn finish_groups(&mut self) -> Result<(), QueryError> {
+        let Self { plan, frame, budget, .. } = *self;
+        for (key, content) in std::mem::take(&mut self.groups) {
+            let gathered_by = self.gathered_by.clone();
+            let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
+            let mut rows = if plan.is_raw() {
+                self.hold_rows(content.rows.len(), plan.columns.len().saturating_sub(plan.beside.len()))?;
+                let steps = content.rows.len() * plan.beside.len();
+                budget.run_unpaused(steps, || raw(content.rows, plan, frame))
+            } else {
+                let (count, width) =
+                    (content.rows_most(frame), plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len());
+                self.hold_rows(count, width)?;
+                self.held.grow(content.text_bytes().saturating_mul(plan.most_used()))?;
+                let join = || result_rows(content, plan, frame, &gathered_by);
+                budget.run_unpaused(count.saturating_mul(width), join)
+            };
+            let step = (STEPS / plan.steps()).clamp(8, ROWS);
+            for (number, (_, parts)) in rows.iter_mut().enumerate() {
+                // First the results of the calls, then the reading's parts.
+                let (calls, beside) = parts.split_at(plan.calls.len().min(parts.len()));
+                *parts = plan.columns.iter().map(|node| cell(node, calls, beside)).collect();
+                if parts.iter().flatten().any(|value| matches!(value, Value::Float(value) if value.is_infinite())) {
+                    budget.note_overflow();
+                }
+                if number % step == 0 {
+                    budget.pause().await?;
+                }
+            }
+            let tags = key.1.iter().zip(&plan.group_by).map(|(value, name)| value.len() + name.len());
+            let tags = tags.map(|text| text + 2 * size_of::<String>()).sum::<usize>();
+            self.finished_bytes += rows.iter().map(row_bytes).sum::<usize>() + size_of::<GroupRows>() + tags;
+            self.finished.insert(key, (rows, wide));
+            budget.pause().await?;
+        }
+        self.held.set(self.finished_bytes)
+    }
+
+    fn hold_rows(&mut self, count: usize, width: usize) -> Result<(), QueryError> {
+        self.held.grow(count.saturating_mul(size_of::<ResultRow>() + width * size_of::<Option<Value>>()))
+    }
+
     /// The rows of each group (some have none), and the memory they take.
     ///
     /// # Errors
     /// If the budget is exhausted.
-    pub async fn finish(self) -> Result<(Vec<GroupRows>, HeldBytes), QueryError> {
-        let Self { plan, frame, budget, gathered_by, groups, mut held, .. } = self;
-        let mut finished: Vec<GroupRows> = Vec::with_capacity(groups.len());
-        for ((name, values), content) in groups {
+    pub async fn finish(mut self) -> Result<(Vec<GroupRows>, HeldBytes), QueryError> {
+        self.finish_groups().await?;
+        let Self { plan, frame, finished, held, .. } = self;
+        let group = |((name, values), (rows, wide)): (GroupKey, FinishedGroup)| {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
-            let member = ReadingSource { name, tags };
-            let count = content.rows_most(frame);
-            let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
-            let cells = count.saturating_mul(size_of::<ResultRow>() + width * size_of::<Option<Value>>());
-            held.grow(cells.saturating_add(content.text_bytes().saturating_mul(plan.most_used())))?;
-            let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
-            let join = |content| result_rows(content, plan, frame, &gathered_by);
-            let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { join(content) };
-            let made = budget.run_unpaused(count.saturating_mul(width), make);
-            let mut rows = Vec::with_capacity(made.len());
-            for (number, (time, calls, beside)) in made.into_iter().enumerate() {
-                rows.push((time, cells_of(plan, &|call| calls.get(call).cloned().flatten(), &beside)));
-                if number % (STEPS / plan.steps()).clamp(8, ROWS) == 0 {
-                    budget.pause().await?;
-                }
-            }
-            finished.push(GroupRows { member, rows, wide });
-            budget.pause().await?;
-        }
+            GroupRows { member: ReadingSource { name, tags }, rows, wide }
+        };
+        let mut finished: Vec<GroupRows> = finished.into_iter().map(group).collect();
         if frame.descending {
             finished.reverse();
         }
-        let rows = finished.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
-        let members = finished.len() * (size_of::<GroupRows>() + plan.group_by.len() * 3 * size_of::<String>());
-        held.set(rows + members)?;
         Ok((finished, held))
     }
 }
@@ -329,8 +416,7 @@ impl GroupContent {
 
     /// Drops the rows beyond LIMIT once they are at least as many as the rows within it. Returns the bytes freed.
     fn keep_first(&mut self, frame: &Frame, budget: &Budget) -> usize {
-        let is_filled = matches!(frame.fill, Fill::Previous | Fill::Integer(_) | Fill::Float(_));
-        let Some(most) = frame.rows_max.filter(|_| !is_filled) else { return 0 };
+        let Some(most) = frame.rows_max.filter(|_| !frame.fill.fills_rows()) else { return 0 };
         if self.rows.len() < most.saturating_mul(2).max(ROWS) {
             return 0;
         }
@@ -401,17 +487,16 @@ fn part(part: &ReadingExpr, member: &ReadingSource, points: &PointCursor, at: us
     }
 }
 
-/// The columns of a row, computed from the results of its calls and from its reading's [`Plan::beside`] parts.
-fn cells_of(plan: &Plan, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Vec<Option<Value>> {
-    plan.columns.iter().map(|node| cell(node, call, beside)).collect()
-}
-
-fn cell(node: &Node, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Option<Value> {
+/// A column of a row, computed from the results of its calls and from its reading's [`Plan::beside`] parts.
+fn cell(node: &Node, calls: &[Option<Value>], beside: &[Option<Value>]) -> Option<Value> {
     match node {
         Node::Nothing => None,
         Node::Constant(value) => Some(value.clone()),
-        Node::Call(number) => call(*number).filter(|value| !matches!(value, Value::Float(value) if value.is_nan())),
+        Node::Call(number) => {
+            let result = calls.get(*number).cloned().flatten();
+            result.filter(|value| !matches!(value, Value::Float(value) if value.is_nan()))
+        }
         Node::Part(number) => beside.get(*number).cloned().flatten(),
-        Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, call, beside)?, &cell(b, call, beside)?),
+        Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, calls, beside)?, &cell(b, calls, beside)?),
     }
 }

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use super::filter::{number, order};
+use super::kept::{DistinctValues, Kept};
+use super::number::{Arithmetic, arithmetic, number, order};
 use super::plan::Function;
 use crate::bucket::Summary;
 use crate::bucket::summary::Fold;
@@ -44,16 +45,22 @@ pub enum OpenWindow {
     Spread { count: f64, mean: f64, squares: f64 },
     /// Counts by range, and the number of values that are in no count.
     Counted { distribution: Distribution, unplaced: u64 },
-    /// Every reading.
-    Kept(Vec<Pick>),
+    /// Every value.
+    Kept(Kept),
+    /// Every value once.
+    Distinct(DistinctValues),
+    /// The best readings so far, and some that are not.
+    Ranked(Vec<Pick>),
 }
 
 /// What summaries hold.
 #[derive(Debug, Default)]
 pub struct Summed {
     count: u64,
-    numbers: Option<Summary>,
-    /// Minimum and maximum of booleans and strings; those of numbers are in `numbers`.
+    /// Integers and other numbers by themselves, because a minimum or maximum of both is the nearest double.
+    integers: Option<Summary>,
+    floats: Option<Summary>,
+    /// Minimum and maximum of booleans and strings.
     least: Option<Value>,
     greatest: Option<Value>,
 }
@@ -72,7 +79,10 @@ impl OpenWindow {
             Function::Histogram(bounds) => {
                 Self::Counted { distribution: Distribution::new(bounds.clone()), unplaced: 0 }
             }
-            _ => Self::Kept(Vec::new()),
+            Function::Distinct | Function::CountDistinct | Function::Mode => Self::Distinct(DistinctValues::default()),
+            Function::Percentile(_) => Self::Kept(Kept::new(picks)),
+            Function::Top(..) | Function::Bottom(..) => Self::Ranked(Vec::new()),
+            _ => Self::Kept(Kept::new(false)),
         }
     }
 
@@ -103,11 +113,20 @@ impl OpenWindow {
                 *squares += distance * (value - *mean);
             }
             Self::Counted { distribution, .. } => number(value).into_iter().for_each(|value| distribution.push(value)),
-            Self::Kept(kept) => {
+            Self::Kept(kept) => return kept.push(time, value, beside),
+            Self::Distinct(values) => return values.push(time, value),
+            Self::Ranked(ranked) => {
                 let pick = Pick { time: Some(time), value: value.clone(), beside: beside() };
                 let bytes = pick.bytes();
-                kept.push(pick);
-                return bytes;
+                ranked.push(pick);
+                return match function {
+                    Function::Top(count, _) | Function::Bottom(count, _) if ranked.len() > 2 * count + RANKED => {
+                        let before = ranked.iter().map(Pick::bytes).sum::<usize>() - bytes;
+                        rank(ranked, function);
+                        ranked.iter().map(Pick::bytes).sum::<usize>().saturating_sub(before)
+                    }
+                    _ => bytes,
+                };
             }
         }
         0
@@ -119,7 +138,8 @@ impl OpenWindow {
         match self {
             Self::Summed(summed) => {
                 summed.count += summary.count();
-                match &mut summed.numbers {
+                let is_integers = matches!(summary, Summary::Integers(_));
+                match if is_integers { &mut summed.integers } else { &mut summed.floats } {
                     Some(held) => held.unite(summary),
                     none => *none = Some(summary.clone()),
                 }
@@ -149,20 +169,26 @@ impl OpenWindow {
     pub fn text_bytes(&self) -> usize {
         match self {
             Self::Picked(pick) => pick.iter().map(Pick::texts).sum(),
-            Self::Kept(kept) => kept.iter().map(Pick::texts).sum(),
+            Self::Kept(kept) => kept.texts(),
+            Self::Distinct(values) => values.texts(),
+            Self::Ranked(ranked) => ranked.iter().map(Pick::texts).sum(),
             Self::Summed(_) | Self::Spread { .. } | Self::Counted { .. } => 0,
         }
     }
 
     /// Upper bound on the number of values it yields.
     pub fn len(&self) -> usize {
-        if let Self::Kept(kept) = self { kept.len() } else { 1 }
+        match self {
+            Self::Ranked(ranked) => ranked.len(),
+            Self::Distinct(values) => values.len(),
+            _ => 1,
+        }
     }
 
     /// The exact integer sum, if it exceeds `i64`.
     pub fn wide_sum(&self) -> Option<i128> {
         match self {
-            Self::Summed(Summed { numbers: Some(Summary::Integers(Fold { sum, .. })), .. }) => {
+            Self::Summed(Summed { integers: Some(Summary::Integers(Fold { sum, .. })), floats: None, .. }) => {
                 Some(*sum).filter(|sum| i64::try_from(*sum).is_err())
             }
             _ => None,
@@ -187,7 +213,33 @@ impl OpenWindow {
                 let parts = distribution.counts().iter().chain([&*unplaced]).map(|part| Some(count(*part)));
                 made(Some(value)).map(|pick| Pick { beside: parts.collect(), ..pick }).into_iter().for_each(give);
             }
-            Self::Kept(kept) => of_all(function, std::mem::take(kept), descending).into_iter().for_each(give),
+            Self::Kept(kept) => {
+                let kept = std::mem::replace(kept, Kept::new(false));
+                match function {
+                    Function::Percentile(percent) => kept.percentile(*percent).into_iter().for_each(give),
+                    _ => made(kept.median()).into_iter().for_each(give),
+                }
+            }
+            Self::Distinct(values) => {
+                let values = std::mem::take(values);
+                match function {
+                    Function::Mode => made(values.mode()).into_iter().for_each(give),
+                    Function::CountDistinct => {
+                        let count = i64::try_from(values.len()).unwrap_or(i64::MAX);
+                        made(Some(Value::Integer(count))).into_iter().for_each(give);
+                    }
+                    _ => {
+                        let pick = |(time, value)| Pick { time: Some(time), value, beside: Vec::new() };
+                        values.values(descending).into_iter().map(pick).for_each(give);
+                    }
+                }
+            }
+            Self::Ranked(ranked) => {
+                let mut ranked = std::mem::take(ranked);
+                rank(&mut ranked, function);
+                ranked.sort_by_key(|pick| pick.time);
+                ranked.into_iter().for_each(give);
+            }
         }
     }
 }
@@ -195,31 +247,57 @@ impl OpenWindow {
 impl Summed {
     fn push(&mut self, value: &Value) {
         self.count += 1;
-        match (&mut self.numbers, value) {
-            (_, Value::Boolean(_) | Value::String(_)) => {
+        let numbers = match value {
+            Value::Boolean(_) | Value::String(_) => {
                 if self.least.as_ref().is_none_or(|held| order(value, held) == Some(Ordering::Less)) {
                     self.least = Some(value.clone());
                 }
                 if self.greatest.as_ref().is_none_or(|held| order(value, held) == Some(Ordering::Greater)) {
                     self.greatest = Some(value.clone());
                 }
+                return;
             }
-            (Some(numbers), value) => numbers.push(value),
-            (numbers @ None, value) => *numbers = Summary::fold(std::iter::once(value)),
+            Value::Integer(_) | Value::Unsigned(_) => &mut self.integers,
+            Value::Float(_) => &mut self.floats,
+        };
+        match numbers {
+            Some(numbers) => numbers.push(value),
+            none => *none = Summary::fold(std::iter::once(value)),
         }
     }
 
+    /// The summary of all numbers.
+    fn numbers(&self) -> Option<Summary> {
+        match (&self.integers, &self.floats) {
+            (Some(integers), Some(floats)) => {
+                let mut all = integers.clone();
+                all.unite(floats);
+                Some(all)
+            }
+            (one, other) => one.as_ref().or(other.as_ref()).cloned(),
+        }
+    }
+
+    fn extreme(&self, wanted: Ordering) -> Option<Value> {
+        let text = if wanted == Ordering::Less { &self.least } else { &self.greatest };
+        let of_numbers = |summary: &Summary| {
+            let (least, greatest) = summary.extremes();
+            if wanted == Ordering::Less { least } else { greatest }
+        };
+        let numbers = self.integers.iter().chain(&self.floats).map(of_numbers);
+        numbers.chain(text.clone()).reduce(|held, next| if order(&next, &held) == Some(wanted) { next } else { held })
+    }
+
     fn finish(&self, function: &Function) -> Option<Value> {
-        let extremes = || self.numbers.as_ref().map(Summary::extremes);
         match function {
             Function::Count => (self.count > 0).then(|| Value::Integer(i64::try_from(self.count).unwrap_or(i64::MAX))),
-            Function::Sum => self.numbers.as_ref().map(|numbers| numbers.figures().sum),
-            Function::Mean => self.numbers.as_ref().map(|numbers| numbers.figures().avg),
-            Function::Min => self.least.clone().or_else(|| extremes().map(|(least, _)| least)),
-            Function::Max => self.greatest.clone().or_else(|| extremes().map(|(_, greatest)| greatest)),
+            Function::Sum => self.numbers().map(|numbers| numbers.figures().sum),
+            Function::Mean => self.numbers().map(|numbers| numbers.figures().avg),
+            Function::Min => self.extreme(Ordering::Less),
+            Function::Max => self.extreme(Ordering::Greater),
             Function::Spread => {
-                let (least, greatest) = extremes()?;
-                super::filter::arithmetic(crate::influxql::Operator::Sub, &greatest, &least)
+                let (least, greatest) = (self.extreme(Ordering::Less)?, self.extreme(Ordering::Greater)?);
+                arithmetic(Arithmetic::Sub, &greatest, &least)
             }
             _ => None,
         }
@@ -241,78 +319,26 @@ fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> 
     }
 }
 
-fn of_all(function: &Function, mut kept: Vec<Pick>, descending: bool) -> Vec<Pick> {
-    // By time; readings of one time stay in the order of their sensors.
-    kept.sort_by_key(|pick| pick.time);
-    let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
-    match function {
-        Function::Aggregate(aggregate) => {
-            let timed = |pick: Pick| (pick.time.unwrap_or_default(), pick.value);
-            let mut values: Vec<_> = kept.into_iter().map(timed).collect();
-            (aggregate.of)(&mut values).map(made).unwrap_or_default()
-        }
-        Function::Percentile(percent) => percentile(kept, *percent),
-        Function::Distinct if descending => {
-            kept.reverse();
-            let mut last_seen = distinct(kept);
-            last_seen.reverse();
-            last_seen
-        }
-        Function::Distinct => distinct(kept),
-        Function::CountDistinct => made(Value::Integer(i64::try_from(distinct(kept).len()).unwrap_or(i64::MAX))),
-        Function::Top(count, tags) => rank(kept, *count, tags.len(), Ordering::Greater),
-        Function::Bottom(count, tags) => rank(kept, *count, tags.len(), Ordering::Less),
-        _ => kept,
-    }
-}
+/// How many readings beyond twice its number a ranking holds before it drops the lesser ones.
+const RANKED: usize = 256;
 
-fn sort(kept: &mut [Pick]) {
-    kept.sort_by(|a, b| order(&a.value, &b.value).unwrap_or(Ordering::Equal));
-}
-
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a rank is a small number")]
-fn percentile(mut kept: Vec<Pick>, percent: f64) -> Vec<Pick> {
-    sort(&mut kept);
-    let rank = (kept.len() as f64 * percent / 100.0 + 0.5).floor() as i64 - 1;
-    let Ok(rank) = usize::try_from(rank) else { return Vec::new() };
-    let at = rank.min(kept.len().saturating_sub(1));
-    kept.into_iter().nth(at).into_iter().collect()
-}
-
-/// In the order of first appearance.
-fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
-    let mut seen: Vec<Pick> = Vec::new();
-    let mut known = HashSet::new();
-    for pick in kept {
-        let key = match &pick.value {
-            Value::Float(v) => format!("f{}", v.to_bits()),
-            Value::Integer(v) => format!("i{v}"),
-            Value::Unsigned(v) => format!("i{v}"),
-            Value::Boolean(v) => format!("b{v}"),
-            Value::String(v) => format!("s{v}"),
-        };
-        if known.insert(key) {
-            seen.push(Pick { time: None, beside: Vec::new(), ..pick });
-        }
-    }
-    seen
-}
-
-/// The best values, by time. With `tags`, whose values are the last ones in `beside`, only the best of each
-/// combination.
-fn rank(mut kept: Vec<Pick>, count: usize, tags: usize, best: Ordering) -> Vec<Pick> {
-    kept.sort_by(|a, b| {
+/// Keeps the best readings, the best one first; of equal values the earlier one. With tags, whose values are the last
+/// ones in `beside`, only the best of each combination.
+fn rank(readings: &mut Vec<Pick>, function: &Function) {
+    let (Function::Top(count, tags) | Function::Bottom(count, tags)) = function else { return };
+    let is_top = matches!(function, Function::Top(..));
+    // Readings of one time stay in the order of their sensors.
+    readings.sort_by_key(|pick| pick.time);
+    readings.sort_by(|a, b| {
         let order = order(&a.value, &b.value).unwrap_or(Ordering::Equal);
-        if best == Ordering::Greater { order.reverse() } else { order }
+        if is_top { order.reverse() } else { order }
     });
-    if tags > 0 {
+    if !tags.is_empty() {
         let mut seen: HashSet<Vec<Option<Box<str>>>> = HashSet::new();
-        kept.retain(|pick| {
+        readings.retain(|pick| {
             let tag = |tag: &Option<Value>| if let Some(Value::String(tag)) = tag { Some(tag.clone()) } else { None };
-            seen.insert(pick.beside[pick.beside.len() - tags..].iter().map(tag).collect())
+            seen.insert(pick.beside[pick.beside.len() - tags.len()..].iter().map(tag).collect())
         });
     }
-    kept.truncate(count);
-    kept.sort_by_key(|pick| pick.time);
-    kept
+    readings.truncate(*count);
 }

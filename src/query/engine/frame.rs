@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fill::Fill;
 use super::fold::OpenWindow;
 use super::memory::text_bytes;
 use super::windows::Windows;
-use crate::influxql::Fill;
 use crate::reading::Value;
 
 /// A series of readings: those of a sensor, or of a group of a subquery.
@@ -35,6 +35,9 @@ pub struct Frame {
     pub has_min: bool,
     pub windows: Option<Windows>,
     pub fill: Fill,
+    /// Whether the columns of a group are filled together: from the first window of any of them, and with a number only
+    /// where they have numbers. Else each is filled by itself, as in InfluxDB.
+    pub fills_together: bool,
     pub descending: bool,
     /// Most rows per group, including those that `OFFSET` skips; `None` without a limit.
     pub rows_max: Option<usize>,

@@ -1,19 +1,20 @@
 //! The engine: runs a plan over sensors, hours and fields. It answers from stored summaries where they are exact, else
 //! from stored readings, and merges in readings that are acked but not flushed. It knows no query language.
 
-pub mod aggregates;
 mod cache;
 pub mod choose;
 pub mod columns;
+pub mod condition;
 pub mod directory;
 pub mod evaluate;
 pub mod fill;
-pub mod filter;
 mod fold;
 pub mod frame;
 pub mod hours;
+mod kept;
 pub mod kinds;
 pub mod memory;
+pub mod number;
 pub mod plan;
 pub mod points;
 pub mod read;

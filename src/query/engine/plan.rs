@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::aggregates::Aggregate;
+use super::condition::Condition;
+use super::number::Arithmetic;
 use crate::bucket::meta::META_PREFIX;
-use crate::influxql::{Expr, Operator, ReferenceKind};
 use crate::reading::{Family, Value};
 
 /// A field, restricted to values of one family.
@@ -25,21 +25,6 @@ pub fn rank(family: Family) -> usize {
         Family::Number => 0,
         Family::String => 1,
         Family::Boolean => 2,
-    }
-}
-
-impl PlannedField {
-    /// Whether this name with this kind refers to the field.
-    #[must_use]
-    pub fn is(&self, name: &str, kind: Option<ReferenceKind>) -> bool {
-        let family = match kind {
-            Some(ReferenceKind::Tag) => return false,
-            Some(ReferenceKind::Float | ReferenceKind::Integer | ReferenceKind::Unsigned) => Some(Family::Number),
-            Some(ReferenceKind::String) => Some(Family::String),
-            Some(ReferenceKind::Boolean) => Some(Family::Boolean),
-            _ => None,
-        };
-        self.name == name && family.is_none_or(|family| family == self.family)
     }
 }
 
@@ -64,7 +49,7 @@ pub enum Node {
     /// A call, as an index into [`Plan::calls`].
     Call(usize),
     /// Arithmetic.
-    Binary(Operator, Box<Node>, Box<Node>),
+    Binary(Arithmetic, Box<Node>, Box<Node>),
 }
 
 /// A function that makes one or several values of each window's readings, or a value of each reading and those before
@@ -96,8 +81,9 @@ pub enum Function {
     First,
     Last,
     Stddev,
-    /// One from the table of aggregates.
-    Aggregate(&'static Aggregate),
+    Median,
+    /// The most frequent value.
+    Mode,
     Percentile(f64),
     /// Counts by these bounds, then the number of values without counts, as parts of a row.
     Histogram(Arc<[f64]>),
@@ -116,6 +102,24 @@ pub enum Function {
 }
 
 impl Function {
+    /// The function of one field, without further arguments, that both languages know by a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "count" => Self::Count,
+            "sum" => Self::Sum,
+            "mean" => Self::Mean,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "first" => Self::First,
+            "last" => Self::Last,
+            "stddev" => Self::Stddev,
+            "median" => Self::Median,
+            "mode" => Self::Mode,
+            _ => return None,
+        })
+    }
+
     /// Whether the function picks readings as they are.
     #[must_use]
     pub fn is_selector(&self) -> bool {
@@ -178,7 +182,7 @@ pub struct Plan {
     /// The tags to group by, in key order.
     pub group_by: Vec<String>,
     /// The condition without its time range.
-    pub condition: Option<Expr>,
+    pub condition: Option<Condition>,
 }
 
 impl Plan {
@@ -192,7 +196,7 @@ impl Plan {
     #[must_use]
     pub fn steps(&self) -> usize {
         let columns = self.columns.iter().map(Node::steps).sum::<usize>();
-        1 + self.beside.len() + 4 * self.calls.len() + columns + self.condition.as_ref().map_or(0, steps)
+        1 + self.beside.len() + 4 * self.calls.len() + columns + self.condition.as_ref().map_or(0, Condition::steps)
     }
 
     /// How many columns show the part or call that is shown most often.
@@ -242,13 +246,7 @@ impl Plan {
                 names.extend(tags.iter().map(|name| &**name));
             }
         }
-        self.condition.iter().for_each(|condition| {
-            condition.each(&mut |part| {
-                if let Expr::Reference { name, .. } = part {
-                    names.push(name);
-                }
-            });
-        });
+        self.condition.iter().for_each(|condition| condition.tags(&mut |name| names.push(name)));
         names.sort_unstable();
         names.dedup();
         names.into_iter().filter(|name| name.starts_with(META_PREFIX))
@@ -269,14 +267,6 @@ impl Node {
             Self::Nothing | Self::Constant(_) => {}
         }
     }
-}
-
-/// The approximate work to evaluate a condition, in comparisons.
-#[must_use]
-pub fn steps(condition: &Expr) -> usize {
-    let mut count = 0;
-    condition.each(&mut |part| count += usize::from(!matches!(part, Expr::Paren(_))));
-    count
 }
 
 impl Call {

@@ -1,23 +1,25 @@
 //! Reads what a plan needs: summaries of whole hours where they answer exactly, else readings.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
 use super::Engine;
+use super::condition::{Operand, Subject};
 use super::directory::{DirectoryEntry, meta_text};
-use super::evaluate::{Evaluation, Filter};
-use super::filter::{Lookup, Operand, holds};
+use super::evaluate::{Evaluation, Filter, WINDOW_BYTES};
+use super::hours::hours_of;
 use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
+use crate::bucket::store::{Extent, Order};
 use crate::clock::expiry_ns;
-use crate::influxql::ReferenceKind;
 use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::pattern::Patterns;
@@ -26,13 +28,27 @@ use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
 const DAY: i64 = 24 * HOUR;
+/// How many sensors whose readings are needed to read at first.
+const SENSORS_AT_FIRST: usize = 16;
+/// The sensors read at a time should take this part of a request's memory.
+const SLICE_SHARE: usize = 8;
 
 impl Engine {
     /// Reads what the plan needs of these sensors and adds it to the evaluation.
     ///
     /// # Errors
     /// If the answer would be incomplete, or a limit is exceeded.
-    pub async fn read(
+    pub fn read<'a>(
+        &'a self,
+        database: &'a str,
+        entries: &'a [DirectoryEntry],
+        evaluation: &'a mut Evaluation<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), QueryError>> + Send + 'a>> {
+        // In a box, because subqueries are nested.
+        Box::pin(self.read_all(database, entries, evaluation))
+    }
+
+    async fn read_all(
         &self,
         database: &str,
         entries: &[DirectoryEntry],
@@ -53,24 +69,15 @@ impl Engine {
         }
         held.grow(chosen.len() * 2 * size_of::<(&DirectoryEntry, bool)>())?;
         self.check_sensors(chosen.len())?;
-        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.stored.clone()).collect();
-        let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
+        let _groups = budget.hold(chosen.len() * 4 * size_of::<u64>())?;
+        let (groups, group_count) = group_numbers(plan, &chosen, budget).await?;
+        let mut order: Vec<usize> = (0..chosen.len()).collect();
+        order.sort_by_key(|place| groups[*place]);
         let range = range(plan, frame);
-        let mut wanted = PointsQuery {
-            database,
-            sensors: &sensors,
-            range: range.clone(),
-            fields: &fields,
-            ends: plan.has_ends(),
-            only_sums: plan.needs_only_sums(),
-            bounds: plan.bounds(),
-            budget,
-        };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let gone = self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let are_told =
-            !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
+        let are_told = !plan.has_ends() || (!evaluation.has_several_sources && group_count == chosen.len());
         let is_of_numbers = |family: Family| family == Family::Number;
         let has_numbers = |entry: &DirectoryEntry| {
             plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(is_of_numbers))
@@ -87,9 +94,75 @@ impl Engine {
             }
             (hours, _) => hours,
         };
-        let parts = match &hours {
+        let mut most = self.first_slice(plan, frame, hours.is_some());
+        let mut start = 0;
+        while start < order.len() {
+            let group = |place: usize| groups[order[place]];
+            let mut end = order.len();
+            if !evaluation.has_several_sources && order.len() - start > most {
+                // Whole groups, but at least one.
+                let last = group(start + most - 1);
+                let is_before = |number: usize| if last == group(start) { number <= last } else { number < last };
+                end = start + order[start..].partition_point(|place| is_before(groups[*place]));
+            }
+            let slice: Vec<(&DirectoryEntry, bool)> = order[start..end].iter().map(|place| chosen[*place]).collect();
+            let has_several_groups = group(start) != group(end - 1);
+            match self.read_slice(database, &slice, (&range, hours.as_ref()), evaluation).await {
+                Err(QueryError::TooLarge { .. }) if has_several_groups && !evaluation.has_several_sources => {
+                    evaluation.drop_open()?;
+                    most = (slice.len() / 2).max(1);
+                    continue;
+                }
+                read => read?,
+            }
+            if !evaluation.has_several_sources {
+                if evaluation.open_bytes() < self.options.request_bytes / SLICE_SHARE {
+                    most *= 2;
+                }
+                evaluation.finish_groups().await?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// How many sensors to read at first: of those that are answered from summaries, as many as have room for their
+    /// windows; of others, what readings their groups must hold is unknown.
+    fn first_slice(&self, plan: &Plan, frame: &Frame, is_summarized: bool) -> usize {
+        let windows = match &frame.windows {
+            Some(windows) if frame.has_min => windows.count(frame.min..frame.max),
+            Some(_) => return SENSORS_AT_FIRST,
+            None => 1,
+        };
+        let each = windows.saturating_mul(plan.calls.len().max(1)).saturating_mul(WINDOW_BYTES).max(1);
+        let fitting = (self.options.request_bytes / SLICE_SHARE / each).max(1);
+        if is_summarized { fitting } else { fitting.min(SENSORS_AT_FIRST) }
+    }
+
+    /// Reads some of the chosen sensors: in `hours` by their summaries, else by their readings.
+    async fn read_slice(
+        &self,
+        database: &str,
+        chosen: &[(&DirectoryEntry, bool)],
+        (range, hours): (&Range<i64>, Option<&Range<i64>>),
+        evaluation: &mut Evaluation<'_>,
+    ) -> Result<(), QueryError> {
+        let Evaluation { plan, frame, budget, .. } = *evaluation;
+        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.stored.clone()).collect();
+        let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
+        let mut wanted = PointsQuery {
+            database,
+            sensors: &sensors,
+            range: range.clone(),
+            fields: &fields,
+            ends: plan.has_ends(),
+            only_sums: plan.needs_only_sums(),
+            bounds: plan.bounds(),
+            budget,
+        };
+        let parts = match hours {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
-            None => vec![range],
+            None => vec![range.clone()],
         };
         // What begins with the first reading that there is asks for no part of an hour.
         let asks_for_all = frame.has_min || hours.is_none();
@@ -98,38 +171,80 @@ impl Engine {
             if wanted.range.is_empty() {
                 continue;
             }
-            let mut scan = self.points(&wanted)?;
-            while let Some((place, points)) = scan.next().await? {
-                let (entry, of_condition) = chosen[place];
-                let filter = Filter { of_sensor: true, of_condition };
-                let points = meant(plan, entry, &points);
-                evaluation.feed(&member(plan, entry), &points, filter).await?;
-            }
-        }
-        if let Some(hours) = hours {
-            wanted.range = hours;
-            let take = |place: usize, summaries: &[HourSummary]| {
-                let entry = chosen[place].0;
-                let is_number = |field: &PlannedField| field.family == Family::Number && has(entry, field);
-                let are_numbers: Vec<bool> = plan.fields.iter().map(is_number).collect();
-                let numbers: Cow<'_, [HourSummary]> = match summaries.iter().all(|one| are_numbers[one.field]) {
-                    true => summaries.into(),
-                    false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
-                };
-                evaluation.absorb(&member(plan, entry), &numbers)
+            let order = evaluation.early_end();
+            let spans = match order {
+                Some(order) => self.growing_spans(&wanted, order).await?,
+                None => vec![wanted.range.clone()],
             };
-            match is_by_day(frame) {
-                true => self.each_total(&wanted, take).await?,
-                false => self.each_summary(&wanted, take).await?,
+            // The sensors whose groups want more readings.
+            let mut open: Vec<usize> = (0..chosen.len()).collect();
+            for span in spans {
+                let sensors: Vec<Arc<Sensor>> = open.iter().map(|place| sensors[*place].clone()).collect();
+                let within = PointsQuery { sensors: &sensors, range: span, ..wanted.clone() };
+                let mut scan = self.points(&within)?;
+                while let Some((place, points)) = scan.next().await? {
+                    let (entry, of_condition) = chosen[open[place]];
+                    let filter = Filter { of_sensor: true, of_condition };
+                    let points = meant(plan, entry, &points);
+                    evaluation.feed(&member(plan, entry), &points, filter).await?;
+                }
+                if order.is_some() {
+                    open.retain(|place| !evaluation.is_full(&member(plan, chosen[*place].0)));
+                    if open.is_empty() {
+                        break;
+                    }
+                }
             }
         }
-        Ok(())
+        let Some(hours) = hours else { return Ok(()) };
+        wanted.range = hours.clone();
+        let take = |place: usize, summaries: &[HourSummary]| {
+            let entry = chosen[place].0;
+            let is_number = |field: &PlannedField| field.family == Family::Number && has(entry, field);
+            let are_numbers: Vec<bool> = plan.fields.iter().map(is_number).collect();
+            let numbers: Cow<'_, [HourSummary]> = match summaries.iter().all(|one| are_numbers[one.field]) {
+                true => summaries.into(),
+                false => summaries.iter().filter(|one| are_numbers[one.field]).cloned().collect(),
+            };
+            evaluation.absorb(&member(plan, entry), &numbers)
+        };
+        if is_by_day(frame) { self.each_total(&wanted, take).await } else { self.each_summary(&wanted, take).await }
+    }
+}
+
+impl Engine {
+    /// Spans of whole hours that make up the range, in this order and each twice as long as the one before. They begin where
+    /// the first sensor has readings.
+    async fn growing_spans(&self, wanted: &PointsQuery<'_>, order: Order) -> Result<Vec<Range<i64>>, QueryError> {
+        let (range, hours) = (&wanted.range, hours_of(&wanted.range));
+        let Some(sensor) = wanted.sensors.first() else { return Ok(Vec::new()) };
+        let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
+        let (projection, extent) = (wanted.summaries(true), Extent::pages(1));
+        let stored = self.store.scan(wanted.database, &sensor.key, hours, order, &projection, extent);
+        let stored = wanted.budget.waiting(stored).await?.pages;
+        let of_sensor = || stored.iter().map(|page| page.hour).chain(unflushed.keys().copied());
+        let is_ascending = order == Order::Ascending;
+        let Some(first) = (if is_ascending { of_sensor().min() } else { of_sensor().max() }) else {
+            return Ok(vec![range.clone()]);
+        };
+        let (mut spans, mut length) = (Vec::new(), HOUR);
+        let mut rest = range.clone();
+        let mut edge = if is_ascending { first.start_ns() } else { first.end_ns() };
+        while !rest.is_empty() {
+            edge = if is_ascending { edge.saturating_add(length) } else { edge.saturating_sub(length) };
+            let at = edge.clamp(rest.start, rest.end);
+            let span = if is_ascending { rest.start..at } else { at..rest.end };
+            rest = if is_ascending { at..rest.end } else { rest.start..at };
+            spans.extend(Some(span).filter(|span| !span.is_empty()));
+            length = length.saturating_mul(2);
+        }
+        Ok(spans)
     }
 }
 
 /// Whether the plan's condition holds for all readings of a sensor; `None` if that depends on them.
 fn by_itself(entry: &DirectoryEntry, plan: &Plan, patterns: &Patterns) -> Option<bool> {
-    plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns))
+    plan.condition.as_ref().map_or(Some(true), |condition| condition.holds(&Alone(entry, plan), patterns))
 }
 
 /// Whether every window consists of whole UTC days. What begins with the first reading that there is needs its hour.
@@ -160,17 +275,13 @@ pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluatio
 /// A sensor of which only the tags and the names of the fields are known.
 struct Alone<'a>(&'a DirectoryEntry, &'a Plan);
 
-impl Lookup for Alone<'_> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
-        let Self(entry, plan) = self;
-        match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
-            (Some(field), _) if has(entry, field) => Operand::Unknown,
-            (Some(_), _) => Operand::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) => {
-                Operand::Tag(entry.tag(name).map(Cow::into_owned).unwrap_or_default())
-            }
-            (None, _) => Operand::Field(None),
-        }
+impl Subject for Alone<'_> {
+    fn field(&self, index: usize) -> Operand<'_> {
+        if has(self.0, &self.1.fields[index]) { Operand::Unknown } else { Operand::Field(None) }
+    }
+
+    fn tag(&self, key: &str) -> Cow<'_, str> {
+        self.0.tag(key).unwrap_or_default()
     }
 }
 
@@ -216,22 +327,23 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// Whether each of these sensors has its group for itself.
-async fn are_alone(plan: &Plan, chosen: &[(&DirectoryEntry, bool)], budget: &Budget) -> Result<bool, QueryError> {
-    let _held = budget.hold(chosen.len() * 3 * size_of::<u64>())?;
-    let (state, mut groups) = (RandomState::new(), HashSet::with_capacity(chosen.len()));
+/// The number of each sensor's group, and how many groups there are. Groups of the same hash share a number.
+async fn group_numbers(
+    plan: &Plan,
+    chosen: &[(&DirectoryEntry, bool)],
+    budget: &Budget,
+) -> Result<(Vec<usize>, usize), QueryError> {
+    let (state, mut numbers) = (RandomState::new(), HashMap::new());
+    let mut groups = Vec::with_capacity(chosen.len());
     for some in chosen.chunks(CHOOSE) {
-        let of_group = |entry: &DirectoryEntry| {
+        for (entry, _) in some {
             let tags: Vec<_> = plan.group_by.iter().map(|tag| entry.tag(tag).unwrap_or_default()).collect();
-            state.hash_one((&entry.sensor.measurement, tags))
-        };
-        // Two groups of the same hash cost some reading, and nothing else.
-        if !some.iter().all(|(entry, _)| groups.insert(of_group(entry))) {
-            return Ok(false);
+            let next = numbers.len();
+            groups.push(*numbers.entry(state.hash_one((&entry.sensor.measurement, tags))).or_insert(next));
         }
         budget.pause().await?;
     }
-    Ok(true)
+    Ok((groups, numbers.len()))
 }
 
 /// The whole hours of the range, if their summaries answer the plan exactly as far as it is about numbers.

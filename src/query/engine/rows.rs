@@ -2,26 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::fill::{constant, fill};
-use super::filter::number;
+use super::fill::{Fill, Grid, constant, fill};
 use super::fold::OpenWindow;
+use super::number::number;
 use super::plan::{Call, Function, Input, Plan};
 use super::transform::{integral, transform};
-use crate::influxql::Fill;
 use crate::query::engine::frame::{Frame, GroupContent, ResultRow, label};
 use crate::reading::Value;
 
-/// A row before its columns are computed: its time, the result of each call, and the reading's `Plan::beside` parts.
-pub type ResultRows = (i64, Vec<Option<Value>>, Vec<Option<Value>>);
-
 /// The readings of all series of a group, by time; those of one time in the order of their series.
-pub fn raw(mut readings: Vec<ResultRow>, plan: &Plan, frame: &Frame) -> Vec<ResultRows> {
+pub fn raw(mut readings: Vec<ResultRow>, plan: &Plan, frame: &Frame) -> Vec<ResultRow> {
     readings.sort_by_key(|(time, _)| *time);
     if frame.descending {
         readings.reverse();
     }
     fill_missing(frame.fill, plan.beside.len(), readings.iter_mut().map(|(_, beside)| beside));
-    readings.into_iter().map(|(time, beside)| (time, Vec::new(), beside)).collect()
+    readings
 }
 
 /// Applies `fill` to each column of rows in display order.
@@ -48,8 +44,14 @@ fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut
 /// A row of one call: a time, a value, and the reading's other parts.
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
-/// The rows of all calls of a group, joined by time.
-pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<ResultRows> {
+/// The rows of all calls of a group, joined by time. Each has the results of the calls, and of a single call the
+/// reading's `Plan::beside` parts.
+pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<ResultRow> {
+    let first = content.windows.iter().filter_map(|windows| windows.keys().next().copied()).min();
+    let frame = &match first.filter(|_| frame.fills_together && !frame.has_min) {
+        Some(min) => Frame { min, has_min: true, ..frame.clone() },
+        None => frame.clone(),
+    };
     let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
     for (number, call) in plan.calls.iter().enumerate() {
         let windows = &mut content.windows[gathered_by[number]];
@@ -58,7 +60,8 @@ pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gather
     }
     if let [only] = &mut *shown {
         fill_missing(frame.fill, plan.beside.len(), only.iter_mut().map(|(_, _, beside)| beside));
-        return only.drain(..).map(|(time, value, beside)| (time, vec![value], beside)).collect();
+        let row = |(time, value, beside): Shown| (time, std::iter::once(value).chain(beside).collect());
+        return only.drain(..).map(row).collect();
     }
     let calls = shown.len();
     let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
@@ -71,8 +74,10 @@ pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gather
     if frame.descending {
         rows.reverse();
     }
-    fill_missing(frame.fill, calls, rows.iter_mut().map(|(_, values)| values));
-    rows.into_iter().map(|(time, values)| (time, values, Vec::new())).collect()
+    if !frame.fills_together {
+        fill_missing(frame.fill, calls, rows.iter_mut().map(|(_, values)| values));
+    }
+    rows
 }
 
 /// The rows of one call, in display order.
@@ -168,7 +173,10 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, sing
         beside.insert(time, others);
     }
     let counts = matches!(function, Function::Count | Function::CountDistinct);
-    let filled = fill(frame.fill, &starts, values, counts, frame.descending);
+    let has_numbers = values.first().is_none_or(|(_, value)| number(value).is_some());
+    let constants = if frame.fills_together && !has_numbers { frame.fill.without_constant() } else { frame.fill };
+    let windows = Grid { starts: &starts, every: grid.every, descending: frame.descending };
+    let filled = fill(constants, &windows, values, counts);
     let row = |(time, value): (i64, Option<Value>)| (time, value, beside.remove(&time).unwrap_or_default());
     filled.into_iter().map(row).collect()
 }

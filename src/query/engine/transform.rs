@@ -1,10 +1,9 @@
 //! Functions from value to value: differences, rates, moving averages, and the area under the line. Values come in
 //! display order, which may be descending.
 
-use super::filter::{arithmetic, number};
+use super::number::{Arithmetic, arithmetic, number};
 use super::plan::Function;
 use super::windows::Windows;
-use crate::influxql::Operator;
 use crate::reading::Value;
 
 /// Applies a transformation. `every` is the width of the windows, if the values are results of windows.
@@ -22,7 +21,7 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
             pairs(values, rate)
         }
         Function::Difference(non_negative) => pairs(values, |(_, a), (_, b)| {
-            let change = arithmetic(Operator::Sub, b, a)?;
+            let change = arithmetic(Arithmetic::Sub, b, a)?;
             (!(*non_negative && number(&change)? < 0.0)).then_some(change)
         }),
         Function::Elapsed(unit) => {
@@ -50,7 +49,7 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
             let mut added = Vec::with_capacity(values.len());
             for (time, value) in values {
                 let next = match &sum {
-                    Some(sum) => arithmetic(Operator::Add, sum, value),
+                    Some(sum) => arithmetic(Arithmetic::Add, sum, value),
                     None => Some(value.clone()),
                 };
                 if let Some(next) = next {

@@ -1,11 +1,11 @@
 //! Builds columns: converts the expressions of a SELECT into trees over fields, tags and calls, and checks their types
 //! against the sources.
 
+use super::condition::{arithmetic, condition, value_of};
 use super::expand::takes;
 use super::statement::{StatementFailure, kind};
 use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
-use crate::query::engine::aggregates;
-use crate::query::engine::filter::value_of;
+use crate::query::engine::condition::{Condition, Term};
 use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
 use crate::query::influx::schema::Schema;
 use crate::reading::Family;
@@ -37,12 +37,12 @@ impl Builder<'_> {
     pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
         Ok(match expr {
             Expr::Reference { name, kind } => {
-                let is_tag = *kind == Some(ReferenceKind::Tag)
-                    || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.has_tag(name));
-                if is_tag {
+                if self.schema.is_tag(name, *kind) {
                     return Ok(self.part(ReadingExpr::Tag(name.clone())));
                 }
-                let Some(field) = self.schema.field(name, *kind) else { return Ok(Node::Nothing) };
+                let Some(field) = self.schema.field(name, self.schema.kind_of(name, *kind)) else {
+                    return Ok(Node::Nothing);
+                };
                 let field = self.field(field);
                 self.part(ReadingExpr::Field(field))
             }
@@ -56,7 +56,8 @@ impl Builder<'_> {
                 self.check_operands(*operator, left, right)?;
                 let left = self.node(left)?;
                 let right = self.node(right)?;
-                Node::Binary(*operator, Box::new(left), Box::new(right))
+                let unsupported = || StatementFailure::Unsupported(format!("{expr} as a column"));
+                Node::Binary(arithmetic(*operator).ok_or_else(unsupported)?, Box::new(left), Box::new(right))
             }
             Expr::Distinct(name) => {
                 let args = vec![Expr::reference(name)];
@@ -110,9 +111,7 @@ impl Builder<'_> {
     fn family_of(&self, call: &Call) -> Option<Family> {
         match (&call.input, &call.function) {
             (Input::Field(field), function)
-                if function.is_selector()
-                    || *function == Function::Distinct
-                    || matches!(function, Function::Aggregate(aggregate) if (aggregate.takes)(Family::String)) =>
+                if function.is_selector() || matches!(function, Function::Distinct | Function::Mode) =>
             {
                 Some(self.fields[*field].family)
             }
@@ -148,17 +147,17 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds the fields in a condition. A name that is not a field counts as an absent tag.
-    pub fn condition(&mut self, condition: &Expr) {
-        let schema = self.schema;
-        condition.each(&mut |part| {
-            if let Expr::Reference { name, kind } = part
-                && schema.fields.contains_key(name)
-                && let Some(field) = schema.field(name, *kind)
-            {
-                self.field(field);
+    /// Returns a condition, and adds its fields. A name that is not a field counts as an absent tag.
+    pub fn condition(&mut self, expr: &Expr) -> Condition {
+        condition(expr, &mut |name, kind| {
+            let schema = self.schema;
+            let kind = schema.kind_of(name, kind);
+            match schema.field(name, kind).filter(|_| schema.fields.contains_key(name)) {
+                Some(field) => Term::Field(self.field(field)),
+                None if matches!(kind, None | Some(ReferenceKind::Tag)) => Term::Tag(name.to_owned()),
+                None => Term::Nothing,
             }
-        });
+        })
     }
 }
 
@@ -216,7 +215,7 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
         "elapsed" => Function::Elapsed(unit.unwrap_or(1)),
         other => {
             let unsupported = || StatementFailure::Unsupported(format!("the function {other}()"));
-            aggregates::function(other).ok_or_else(unsupported)?
+            Function::from_name(other).ok_or_else(unsupported)?
         }
     })
 }

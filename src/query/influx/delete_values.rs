@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::schema::Schema;
+use super::condition::condition;
+use super::schema::{Schema, allows};
 use super::statement::StatementFailure;
 use crate::bucket::Renames;
 use crate::influxql::{Expr, Operator, ReferenceKind, Statement};
 use crate::query::QueryError;
+use crate::query::engine::condition::{Condition, Operand, Subject, Term};
 use crate::query::engine::directory::DirectoryEntry;
-use crate::query::engine::filter::{Lookup, Operand, holds};
 use crate::query::engine::plan::PlannedField;
 use crate::query::native::notices::NearestNames;
 use crate::query::pattern::Patterns;
@@ -23,7 +24,10 @@ use crate::reading::{Sensor, Value};
 /// statement, is a field without values. As a tag it would be empty, so `name != 'x'` would hold for everything.
 #[derive(Debug)]
 pub struct ValueCondition {
-    condition: Expr,
+    /// The condition by measurement. Its fields are indexes into those of the measurement.
+    conditions: HashMap<String, Condition>,
+    /// The condition for other measurements, which have none of the fields.
+    without_fields: Condition,
     patterns: Patterns,
     /// The fields among the names, by measurement.
     fields: HashMap<String, Vec<PlannedField>>,
@@ -62,9 +66,15 @@ impl ValueCondition {
         if has_call {
             return Err(StatementFailure::Unsupported("a function in the condition of DELETE".to_owned()));
         }
-        let new = |(fields, tags)| {
+        let new = |(fields, tags): FieldsAndTags| {
+            let no_tags = BTreeSet::new();
+            let resolved = |(measurement, fields): (&String, &Vec<PlannedField>)| {
+                let tags = tags.get(measurement).unwrap_or(&no_tags);
+                (measurement.clone(), resolve(condition, fields, tags, &known_fields))
+            };
             Ok(Self {
-                condition: condition.clone(),
+                conditions: fields.iter().map(resolved).collect(),
+                without_fields: resolve(condition, &[], &no_tags, &known_fields),
                 patterns: Patterns::compile(statement.patterns(), None)?,
                 fields,
                 tags,
@@ -117,20 +127,39 @@ impl ValueCondition {
 
     /// Evaluates the condition for all readings of a sensor. Returns `None` if it depends on their values.
     fn evaluate_tags(&self, entry: &DirectoryEntry) -> Option<bool> {
-        let lookup = ReadingLookup { entry, condition: self, value: None::<fn(&str) -> Option<Value>> };
-        holds(&self.condition, &lookup, &self.patterns)
+        self.evaluate(entry, None::<fn(&str) -> Option<Value>>)
     }
 
     /// Returns true if the condition holds for a reading with these values.
     pub fn holds(&self, entry: &DirectoryEntry, value: impl Fn(&str) -> Option<Value>) -> bool {
-        let lookup = ReadingLookup { entry, condition: self, value: Some(value) };
-        holds(&self.condition, &lookup, &self.patterns) == Some(true)
+        self.evaluate(entry, Some(value)) == Some(true)
     }
 
-    /// Returns true if a name is a field elsewhere, but no tag of this measurement.
-    fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
-        self.known_fields.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
+    fn evaluate(&self, entry: &DirectoryEntry, value: Option<impl Fn(&str) -> Option<Value>>) -> Option<bool> {
+        let measurement = &*entry.sensor.measurement;
+        let fields = self.fields.get(measurement).map_or(&[][..], Vec::as_slice);
+        let condition = self.conditions.get(measurement).unwrap_or(&self.without_fields);
+        condition.holds(&ReadingSubject { entry, fields, value }, &self.patterns)
     }
+}
+
+/// Resolves the names of a condition for a measurement with these fields and tags.
+fn resolve(
+    expr: &Expr,
+    fields: &[PlannedField],
+    tags: &BTreeSet<String>,
+    known_fields: &BTreeSet<String>,
+) -> Condition {
+    condition(expr, &mut |name, kind| {
+        let is_field = |field: &PlannedField| field.name == name && allows(kind, field.family);
+        match (fields.iter().position(is_field), kind) {
+            (Some(field), _) => Term::Field(field),
+            // A field elsewhere, but no tag here.
+            (None, None) if known_fields.contains(name) && !tags.contains(name) => Term::Nothing,
+            (None, None | Some(ReferenceKind::Tag)) => Term::Tag(name.to_owned()),
+            (None, _) => Term::Nothing,
+        }
+    })
 }
 
 /// Fields and tags by measurement.
@@ -221,7 +250,8 @@ fn selected_by_absence<'c>(condition: &'c Expr, names: &[ConditionName<'_>], pat
         Expr::Binary { .. } => {
             let compared = condition_names(condition);
             let unknown = compared.iter().find(|name| names.contains(name)).map(|(name, _)| *name)?;
-            (holds(condition, &NoTags, patterns) == Some(true)).then_some(unknown)
+            let absent = super::condition::condition(condition, &mut |name, _| Term::Tag(name.to_owned()));
+            (absent.holds(&NoTags, patterns) == Some(true)).then_some(unknown)
         }
         _ => None,
     }
@@ -230,9 +260,13 @@ fn selected_by_absence<'c>(condition: &'c Expr, names: &[ConditionName<'_>], pat
 /// A sensor without any tags.
 struct NoTags;
 
-impl Lookup for NoTags {
-    fn find(&self, _: &str, _: Option<ReferenceKind>) -> Operand {
-        Operand::Tag(String::new())
+impl Subject for NoTags {
+    fn field(&self, _: usize) -> Operand<'_> {
+        Operand::Field(None)
+    }
+
+    fn tag(&self, _: &str) -> Cow<'_, str> {
+        Cow::Borrowed("")
     }
 }
 
@@ -250,29 +284,31 @@ fn condition_names(condition: &Expr) -> Vec<ConditionName<'_>> {
 }
 
 /// The tags of a sensor and the values of a reading. Without values, fields are unknown.
-struct ReadingLookup<'a, V> {
+struct ReadingSubject<'a, V> {
     entry: &'a DirectoryEntry,
-    condition: &'a ValueCondition,
+    fields: &'a [PlannedField],
     value: Option<V>,
 }
 
-impl<V: Fn(&str) -> Option<Value>> Lookup for ReadingLookup<'_, V> {
-    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
-        let measurement = &*self.entry.sensor.measurement;
-        let fields = self.condition.fields.get(measurement).map_or(&[][..], Vec::as_slice);
-        match (fields.iter().find(|field| field.is(name, kind)), kind) {
-            (Some(field), _) => match &self.value {
-                Some(value) => Operand::Field(value(name).filter(|value| value.family() == field.family)),
-                None => Operand::Unknown,
-            },
-            (None, None) if self.condition.is_absent_field(measurement, name) => Operand::Field(None),
-            (None, None | Some(ReferenceKind::Tag)) if name == "_name" => Operand::Tag(measurement.to_owned()),
-            (None, None | Some(ReferenceKind::Tag)) => {
-                Operand::Tag(self.entry.tag(name).map(Cow::into_owned).unwrap_or_default())
+impl<V: Fn(&str) -> Option<Value>> Subject for ReadingSubject<'_, V> {
+    fn field(&self, index: usize) -> Operand<'_> {
+        let field = &self.fields[index];
+        match &self.value {
+            Some(value) => {
+                Operand::Field(value(&field.name).filter(|value| value.family() == field.family).map(Cow::Owned))
             }
-            (None, _) => Operand::Field(None),
+            None => Operand::Unknown,
         }
     }
+
+    fn tag(&self, key: &str) -> Cow<'_, str> {
+        tag_or_measurement(self.entry, key)
+    }
+}
+
+/// Returns the value of a tag, or the measurement for the key `_name`.
+pub(super) fn tag_or_measurement<'e>(entry: &'e DirectoryEntry, key: &str) -> Cow<'e, str> {
+    if key == "_name" { Cow::Borrowed(&entry.sensor.measurement) } else { entry.tag(key).unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::statement::StatementFailure;
 use crate::influxql::{Expr, Literal, ReferenceKind, Select, SelectColumn, WildcardKind};
 use crate::query::QueryError;
-use crate::query::engine::aggregates;
 use crate::query::influx::schema::Schema;
 use crate::query::options::COLUMNS_MAX;
 use crate::query::pattern::Patterns;
@@ -100,10 +99,10 @@ fn with_innermost(expr: &Expr, field: &str) -> Expr {
 /// Returns true if a function accepts values of a family.
 pub(super) fn takes(function: &str, family: Family) -> bool {
     match function {
-        "count" | "first" | "last" | "distinct" | "elapsed" => true,
+        "count" | "first" | "last" | "distinct" | "mode" | "elapsed" => true,
         "min" | "max" | "top" | "bottom" => {
             family != Family::String && (family != Family::Boolean || function.starts_with('m'))
         }
-        other => aggregates::named(other).map_or(family == Family::Number, |aggregate| (aggregate.takes)(family)),
+        _ => family == Family::Number,
     }
 }

@@ -1,6 +1,7 @@
 //! Runs parsed InfluxQL statements. Only `select`, `show` and `delete_targets` read data; the other modules are pure.
 
 mod build;
+mod condition;
 mod delete_targets;
 mod delete_values;
 mod expand;

@@ -43,14 +43,11 @@ pub fn plan(
         return Ok(None);
     }
     let selected = builder.fields.len();
-    if let Some(condition) = &checked.condition {
-        builder.condition(condition);
-    }
+    let condition = checked.condition.as_ref().map(|condition| builder.condition(condition));
     let time = select.columns.iter().find(|column| column.expr.is_time()).and_then(|column| column.alias.clone());
     let mut names = vec![time.unwrap_or_else(|| "time".to_owned())];
     names.extend(column_names(&expanded));
     let Builder { fields, beside, calls, .. } = builder;
-    let condition = checked.condition.clone();
     Ok(Some(Plan { names, columns, beside, calls, fields, selected, group_by, condition }))
 }
 

@@ -43,10 +43,21 @@ impl Schema {
         }
     }
 
-    /// Returns true if a name that is no field means a tag or metadata.
+    /// Returns the type that a name must have. A tag that a subquery selects is one of its columns, so `name::tag` means
+    /// this column.
     #[must_use]
-    pub fn has_tag(&self, name: &str) -> bool {
-        self.tags.contains(name) || name.starts_with(META_PREFIX)
+    pub fn kind_of(&self, name: &str, kind: Option<ReferenceKind>) -> Option<ReferenceKind> {
+        let is_column = self.has_rows && !self.tags.contains(name) && self.fields.contains_key(name);
+        kind.filter(|kind| *kind != ReferenceKind::Tag || !is_column)
+    }
+
+    /// Returns true if a name in a column means a tag or metadata.
+    #[must_use]
+    pub fn is_tag(&self, name: &str, kind: Option<ReferenceKind>) -> bool {
+        match self.kind_of(name, kind) {
+            Some(kind) => kind == ReferenceKind::Tag,
+            None => !self.fields.contains_key(name) && (self.tags.contains(name) || name.starts_with(META_PREFIX)),
+        }
     }
 
     /// Returns the family of a field name without a type, or `None` if there is no such field.
@@ -60,9 +71,21 @@ impl Schema {
     pub fn field(&self, name: &str, kind: Option<ReferenceKind>) -> Option<PlannedField> {
         let field = |family: &Family| PlannedField { name: name.to_owned(), family: *family };
         match self.fields.get(name) {
-            Some(families) => families.iter().map(field).find(|field| field.is(name, kind)),
+            Some(families) => families.iter().find(|family| allows(kind, **family)).map(field),
             // An unknown field is empty, whatever its type.
-            None => Some(field(&Family::Number)).filter(|field| field.is(name, kind)),
+            None => Some(field(&Family::Number)).filter(|_| allows(kind, Family::Number)),
         }
+    }
+}
+
+/// Returns true if a type stated for a name allows a field of this family.
+#[must_use]
+pub fn allows(kind: Option<ReferenceKind>, family: Family) -> bool {
+    match kind {
+        None | Some(ReferenceKind::Field) => true,
+        Some(ReferenceKind::Tag) => false,
+        Some(ReferenceKind::Float | ReferenceKind::Integer | ReferenceKind::Unsigned) => family == Family::Number,
+        Some(ReferenceKind::String) => family == Family::String,
+        Some(ReferenceKind::Boolean) => family == Family::Boolean,
     }
 }

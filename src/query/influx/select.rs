@@ -14,6 +14,7 @@ use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter};
+use crate::query::engine::fill::Fill;
 use crate::query::engine::frame::row_bytes;
 use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
 use crate::query::engine::memory::CHOOSE;
@@ -192,9 +193,21 @@ fn frame(select: &Select, checked: &CheckedSelect, plan: &Plan) -> Frame {
         max: checked.max,
         has_min: checked.min > crate::influxql::MIN_TIME,
         windows,
-        fill: checked.fill,
+        fill: fill(checked.fill),
+        fills_together: false,
         descending: select.is_descending(),
         rows_max: Some(rows_max).filter(|_| select.limit > 0 && !is_nested),
+    }
+}
+
+fn fill(fill: crate::influxql::Fill) -> Fill {
+    match fill {
+        crate::influxql::Fill::None => Fill::None,
+        crate::influxql::Fill::Null => Fill::Null,
+        crate::influxql::Fill::Previous => Fill::Previous,
+        crate::influxql::Fill::Linear => Fill::Linear,
+        crate::influxql::Fill::Integer(value) => Fill::Integer(value),
+        crate::influxql::Fill::Float(value) => Fill::Float(value),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::delete_values::tag_or_measurement;
 use super::policies::{format_duration, list_covered, resolve_database};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::run::Run;
@@ -11,16 +12,15 @@ use crate::access::{Caller, Effect};
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
-    Cardinality, Expr, KeyFilter, Listing, ListingKind, Measurement, MeasurementName, Operator, ReferenceKind,
-    Statement, split,
+    Cardinality, Expr, KeyFilter, Listing, ListingKind, Measurement, MeasurementName, Operator, Statement, split,
 };
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
+use crate::query::engine::condition::{Condition, Operand, Subject, Term};
 use crate::query::engine::directory::DirectoryEntry;
-use crate::query::engine::filter::{Lookup, Operand, holds};
 use crate::query::engine::kinds::Kinds;
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
-use crate::query::engine::plan::{rank, steps};
+use crate::query::engine::plan::rank;
 use crate::query::pattern::Patterns;
 use crate::query::{HeldBytes, QueryError};
 use crate::reading::Value;
@@ -117,10 +117,11 @@ pub(super) fn sensor_filter<'a>(
         return Err(StatementFailure::NotOfTags);
     }
     let is_source = source_filter(sources, patterns);
+    let condition = condition.map(|expr| super::condition::condition(expr, &mut |name, _| Term::Tag(name.to_owned())));
+    let steps = condition.as_ref().map_or(1, Condition::steps) * sources.len().max(1);
     let holds = move |entry: &DirectoryEntry| {
-        condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true))
+        condition.as_ref().is_none_or(|condition| condition.holds(&Tags(entry), patterns) == Some(true))
     };
-    let steps = condition.map_or(1, steps) * sources.len().max(1);
     Ok((steps, move |entry: &DirectoryEntry| is_source(entry) && holds(entry)))
 }
 
@@ -137,12 +138,13 @@ pub(super) fn source_filter<'a>(
 /// The tags of a sensor. Conditions of listings have no fields.
 struct Tags<'a>(&'a DirectoryEntry);
 
-impl Lookup for Tags<'_> {
-    fn find(&self, name: &str, _: Option<ReferenceKind>) -> Operand {
-        if name == "_name" {
-            return Operand::Tag(self.0.sensor.measurement.to_string());
-        }
-        Operand::Tag(self.0.tag(name).map(Cow::into_owned).unwrap_or_default())
+impl Subject for Tags<'_> {
+    fn field(&self, _: usize) -> Operand<'_> {
+        Operand::Field(None)
+    }
+
+    fn tag(&self, key: &str) -> Cow<'_, str> {
+        tag_or_measurement(self.0, key)
     }
 }
 

@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::influxql::Fill;
 use crate::query::engine::Engine;
-use crate::query::engine::aggregates;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
+use crate::query::engine::fill::Fill;
 use crate::query::engine::frame::{Frame, GroupRows};
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, PlannedField, rank};
@@ -77,7 +76,7 @@ impl NativeAggregate {
     /// Returns the function of this name. `avg` is an alias of `mean`, and `p1` to `p99` are percentiles.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let function = if name == "avg" { Some(Function::Mean) } else { aggregates::function(name) };
+        let function = if name == "avg" { Some(Function::Mean) } else { Function::from_name(name) };
         if let Some(function) = function {
             return Some(Self { name: name.to_owned().into(), function });
         }
@@ -100,8 +99,7 @@ impl NativeAggregate {
 
     fn accepts(&self, family: Family) -> bool {
         match &self.function {
-            Function::Aggregate(aggregate) => (aggregate.takes)(family),
-            Function::Count | Function::First | Function::Last => true,
+            Function::Count | Function::First | Function::Last | Function::Mode => true,
             _ => family == Family::Number,
         }
     }
@@ -256,6 +254,7 @@ fn frame(request: &Aggregation) -> Frame {
         windows: request.step.map(|every| Windows { every, offset: 0, zone }),
         // A single window is never empty.
         fill: request.step.map_or(Fill::None, |_| request.fill),
+        fills_together: true,
         descending: false,
         rows_max: None,
     }

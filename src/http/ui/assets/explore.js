@@ -411,15 +411,9 @@ async function csv(path, parameters) {
     if (head !== null && head !== text.slice(0, end)) throw new Error("Fields or tags were added during the download. Try again.");
     parts.push(new Blob([head === null ? text : text.slice(end)]));
     head = text.slice(0, end);
-    cursor = cursorOf(answer);
+    cursor = answer.headers.get("X-Next-Cursor");
   } while (cursor && lines < LINES_MAX);
   return { parts, isWhole: !cursor };
-}
-
-/** The cursor of the next part. Browsers decode headers as Latin-1, but the sensor key in it is UTF-8. */
-function cursorOf(answer) {
-  const bytes = Uint8Array.from(answer.headers.get("X-Next-Cursor") ?? "", (letter) => letter.charCodeAt(0));
-  return new TextDecoder().decode(bytes);
 }
 
 /** Draws the controls, with the measurements, fields and tags of the database. */

@@ -1,0 +1,125 @@
+//! Arithmetic and order of values.
+
+use std::cmp::Ordering;
+
+use crate::reading::Value;
+
+/// An operator between two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arithmetic {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    BitAnd,
+    BitOr,
+    BitXor,
+}
+
+/// The order of two values of one family. Numbers compare exactly, also an integer with a double.
+#[must_use]
+pub fn order(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (Value::Boolean(a), Value::Boolean(b)) => Some(a.cmp(b)),
+        _ => match (whole(a), whole(b)) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            (Some(a), None) => order_of_whole(a, number(b)?),
+            (None, Some(b)) => order_of_whole(b, number(a)?).map(Ordering::reverse),
+            (None, None) => number(a)?.partial_cmp(&number(b)?),
+        },
+    }
+}
+
+/// The order of an integer of 64 bits and a double. Rounding to the nearest double keeps the order, except that it can
+/// make both equal.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a double near 64 bits fits 128 bits")]
+fn order_of_whole(whole: i128, float: f64) -> Option<Ordering> {
+    match (whole as f64).partial_cmp(&float)? {
+        Ordering::Equal => Some(whole.cmp(&(float as i128))),
+        order => Some(order),
+    }
+}
+
+/// The value of an integer.
+#[must_use]
+pub fn whole(value: &Value) -> Option<i128> {
+    match value {
+        Value::Integer(v) => Some(i128::from(*v)),
+        Value::Unsigned(v) => Some(i128::from(*v)),
+        _ => None,
+    }
+}
+
+/// The double nearest to a number.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "InfluxDB computes with doubles, too")]
+pub fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(v) => Some(*v),
+        Value::Integer(v) => Some(*v as f64),
+        Value::Unsigned(v) => Some(*v as f64),
+        Value::Boolean(_) | Value::String(_) => None,
+    }
+}
+
+/// Arithmetic as in InfluxDB 1.6: integer division gives a float, division by zero gives zero, and a result that is not
+/// finite is null.
+#[must_use]
+pub fn arithmetic(operator: Arithmetic, a: &Value, b: &Value) -> Option<Value> {
+    match (a, b) {
+        (Value::Integer(a), Value::Integer(b)) if operator != Arithmetic::Div => integers(operator, *a, *b),
+        (Value::Boolean(a), Value::Boolean(b)) => Some(Value::Boolean(match operator {
+            Arithmetic::BitAnd => a & b,
+            Arithmetic::BitOr => a | b,
+            Arithmetic::BitXor => a ^ b,
+            _ => return None,
+        })),
+        _ => {
+            let (a, b) = (number(a)?, number(b)?);
+            let result = match operator {
+                Arithmetic::Add => a + b,
+                Arithmetic::Sub => a - b,
+                Arithmetic::Mul => a * b,
+                Arithmetic::Div if b == 0.0 => 0.0,
+                Arithmetic::Div => a / b,
+                Arithmetic::Mod => a % b,
+                _ => return None,
+            };
+            result.is_finite().then_some(Value::Float(result))
+        }
+    }
+}
+
+fn integers(operator: Arithmetic, a: i64, b: i64) -> Option<Value> {
+    Some(Value::Integer(match operator {
+        Arithmetic::Add => a.wrapping_add(b),
+        Arithmetic::Sub => a.wrapping_sub(b),
+        Arithmetic::Mul => a.wrapping_mul(b),
+        Arithmetic::Mod if b == 0 => 0,
+        Arithmetic::Mod => a.wrapping_rem(b),
+        Arithmetic::BitAnd => a & b,
+        Arithmetic::BitOr => a | b,
+        Arithmetic::BitXor => a ^ b,
+        Arithmetic::Div => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: an integer and a double were compared as doubles, so that 2^53 and 2^53 + 1 were equal.
+    #[test]
+    fn integers_and_doubles_compare_exactly() {
+        let beyond = Value::Integer((1 << 53) + 1);
+        let float = Value::Float(2f64.powi(53));
+        assert_eq!(order(&beyond, &float), Some(Ordering::Greater));
+        assert_eq!(order(&float, &beyond), Some(Ordering::Less));
+        assert_eq!(order(&Value::Integer(1 << 53), &float), Some(Ordering::Equal));
+        assert_eq!(order(&Value::Unsigned(u64::MAX), &Value::Float(2f64.powi(64))), Some(Ordering::Less));
+        assert_eq!(order(&Value::Integer(1), &Value::Float(1.5)), Some(Ordering::Less));
+        assert_eq!(order(&Value::Float(f64::MAX), &Value::Integer(i64::MAX)), Some(Ordering::Greater));
+    }
+}
