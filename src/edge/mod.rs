@@ -7,6 +7,7 @@ mod connection_limits;
 mod connection_state;
 mod peer;
 mod proxies;
+mod request_lines;
 mod stream;
 mod tls;
 

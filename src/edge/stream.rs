@@ -3,14 +3,16 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::connection_state::ConnectionState;
+use super::request_lines::RequestLines;
 
 /// The socket of a connection: plain TCP, or TLS, boxed because it is large.
 pub(super) type Io = Either<TcpStream, Box<TlsStream<TcpStream>>>;
@@ -20,11 +22,19 @@ pub(super) type Io = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 pub struct Stream {
     io: Io,
     state: Arc<ConnectionState>,
+    request_lines: RequestLines,
+    /// Encoded bytes that are not read yet.
+    encoded: Bytes,
 }
 
 impl Stream {
     pub(super) fn new(io: Io, state: Arc<ConnectionState>) -> Self {
-        Self { io, state }
+        Self { io, state, request_lines: RequestLines::default(), encoded: Bytes::new() }
+    }
+
+    /// Percent-encodes raw quotes in the request lines of HTTP. Call it before the first read.
+    pub fn encode_request_lines(&mut self) {
+        self.request_lines = RequestLines::http();
     }
 
     fn record_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -41,12 +51,20 @@ impl AsyncRead for Stream {
         let this = self.get_mut();
         this.state.check_idle();
         let before = buf.filled().len();
-        let read = Pin::new(&mut this.io).poll_read(cx, buf);
+        if this.encoded.is_empty() {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+            if let Some(encoded) = this.request_lines.encode(&buf.filled()[before..]) {
+                buf.set_filled(before);
+                this.encoded = encoded.into();
+            }
+        }
+        let length = this.encoded.len().min(buf.remaining());
+        buf.put_slice(&this.encoded.split_to(length));
         let bytes = &buf.filled()[before..];
         if !bytes.is_empty() {
             this.state.record_read(bytes);
         }
-        read
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -37,7 +37,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("lanes", 200),
     ("memory", 60),
     ("access", 2_080),
-    ("edge", 1_370),
+    ("edge", 1_480),
     ("side_file", 200),
     ("catalog", 1_710),
     ("members", 1_430),

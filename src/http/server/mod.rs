@@ -77,7 +77,8 @@ async fn serve_connection(
     protocol: Arc<Protocol>,
     stop: watch::Receiver<bool>,
 ) {
-    let Connection { stream, peer, state } = connection;
+    let Connection { mut stream, peer, state } = connection;
+    stream.encode_request_lines();
     let io = TokioIo::new(stream);
     let hsts = protocol.hsts.clone().filter(|_| peer.is_secure);
     let service = ConnectionService::new(service, peer, state, hsts);
