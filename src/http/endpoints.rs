@@ -15,7 +15,7 @@ use super::api::{
     documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail, write,
 };
 use super::errors::Dialect;
-use super::influx::query;
+use super::influx::{query, v2};
 use super::{App, openapi, ui};
 use crate::access::Effect;
 use crate::lanes::Lane;
@@ -258,6 +258,23 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[KEPT, WRITTEN, BODY_READ], write Dialect::V1;
     POST "/api/v2/write", Write, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
         &[KEPT, WRITTEN, BODY_READ, UNPROCESSABLE], write Dialect::V2;
+    POST "/api/v2/query", Own, "refuse Flux; use /query", "", &[(TEXT, "Text"), json("Anything")],
+        &[&[(400, "Flux is not supported.", FAILED)]], route v2::query;
+    GET "/api/v2/buckets", Own, "list databases and policies as buckets of InfluxDB 2.x", "name id offset limit-buckets after-bucket", &[],
+        &[&[(200, "Buckets.", &[json("Anything")])], ASKED], route v2::buckets;
+    GET "/api/v2/buckets/{key}", Own, "get a bucket by its id", "", &[], &[&[(200, "The bucket.", &[json("Anything")])], ASKED],
+        route v2::show_bucket;
+    POST "/api/v2/buckets", Create, "create a database as a bucket of InfluxDB 2.x", "", &[json("NewBucket")],
+        &[&[(201, "The bucket.", &[json("Anything")]), (409, "It exists already.", FAILED)], BODY_READ, ASKED],
+        route v2::create_bucket;
+    POST "/api/v2/delete", Delete, "delete readings of a bucket by time, measurement and tags", "bucket", &[json("Deletion")],
+        &[&[(204, "The readings are deleted.", &[])], BODY_READ, ASKED], route v2::delete;
+    GET "/api/v2/orgs", Own, "get the one organization, for clients of InfluxDB 2.x", "org", &[],
+        &[&[(200, "The organization.", &[json("Anything")])]], route v2::organizations;
+    GET "/api/v2/setup", Public, "say that InfluxDB's setup is not needed", "", &[], &[&[(200, "`allowed` is false.", &[json("Anything")])]],
+        route v2::setup_state;
+    POST "/api/v2/setup", Public, "refuse InfluxDB's setup; it makes no token", "", &[json("Anything")],
+        &[&[(409, "Make tokens with hourglass token add.", FAILED)]], route v2::setup;
     POST "/api/v3/write_lp", Write, "write line protocol, compatible with InfluxDB 3", "db precision-write accept_partial ack",
         LINES, &[KEPT, WRITTEN, BODY_READ], write Dialect::V3;
     GET "/query", Own, "run InfluxQL: SELECT, SHOW", "db rp q epoch-influx pretty chunked chunk_size params guard dry_run wait", &[],
@@ -322,6 +339,7 @@ impl Endpoint {
         match self.handler {
             Handler::Write(dialect) => dialect,
             Handler::Route(_) if self.path == "/query" => Dialect::V1,
+            Handler::Route(_) if self.path.starts_with("/api/v2/") => Dialect::V2,
             Handler::Route(_) => Dialect::Native,
         }
     }

@@ -300,6 +300,7 @@ fn v2_code(status: StatusCode) -> &'static str {
         StatusCode::FORBIDDEN => "forbidden",
         StatusCode::TOO_MANY_REQUESTS => "too many requests",
         StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
+        StatusCode::CONFLICT => "conflict",
         _ => "invalid",
     }
 }

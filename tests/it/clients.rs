@@ -57,6 +57,10 @@ fn the_v2_client_writes_points_and_batches() {
 }
 
 fn the_v2_client_writes(python: &Path, target: &TestServer) {
+    let statements = "CREATE DATABASE v2;CREATE RETENTION POLICY week ON v2 DURATION INF REPLICATION 1";
+    let headers = [("Authorization", &*format!("Bearer {}", target.token))];
+    let url = target.server.url(&format!("/query?q={}", encode(statements)));
+    http::request("POST", &url, b"", &headers).expect("an answer").expect(200);
     let seen = script(python, "v2_client.py", &[&target.server.url(""), "v2", &target.token]);
     assert_eq!(seen["stranger"], target.unauthorized_answer());
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
@@ -84,6 +88,17 @@ fn the_v2_client_writes(python: &Path, target: &TestServer) {
     );
     let mixed = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "w": 3})];
     assert_eq!(target.readings("v2", "mixed"), mixed);
+
+    assert_eq!(seen["buckets"], json!(["v2", "v2/week"]));
+    assert_eq!((&seen["made"], &seen["org"]), (&json!([true, "made", 7200]), &json!("hourglass")));
+    assert_eq!((&seen["again"]["status"], &seen["again"]["body"]["code"]), (&json!(409), &json!("conflict")));
+    assert_eq!(seen["flux"]["status"], json!([400, "invalid"]));
+    assert!(text(&seen["flux"]["message"], "the refusal").contains("InfluxQL to /query"), "{seen}");
+    // The deletion covers both ends, and no other policy.
+    let gone = |sensor: &str| times(&target.readings("v2", sensor));
+    assert_eq!((gone("gone,t=a"), gone("gone,t=b")), (vec![0, 3], vec![0, 1, 2, 3]));
+    assert_eq!(times(&target.readings("v2/week", "gone,t=a")), [0]);
+    assert_eq!(seen["predicates"], json!(vec!["invalid"; 6]));
 
     assert_eq!((&seen["batches"], &seen["failed"]), (&json!([500, 500, 500, 500]), &json!([400])));
     for sensor in 0..4_i64 {

@@ -72,9 +72,8 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
         assert!(reported[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {reported}");
         assert_eq!(notices(&format!("/api/v1/readings?db=d&{selection}&fields=w")), Value::Null);
     }
-    let answer = server.fetch("/query?db=d&q=SELECT+temp+FROM+m");
-    let reported = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
-    assert!(reported.contains("\"temp@"), "{answer}");
+    let answer = get(&server.url("/query?db=d&q=SELECT+temp+FROM+m")).expect(200);
+    assert!(answer.notice().contains("\"temp@"), "{}", answer.notice());
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
@@ -108,11 +107,8 @@ fn drift_is_set_per_database() {
     let all = ["plant", "plant/week", "plant/day", "other"];
     for _ in 0..2 {
         assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, false]);
-        let answer = server.fetch("/query?db=plant&q=SELECT+temp+FROM+m");
-        assert!(
-            answer["results"][0]["messages"][0]["text"].as_str().is_some_and(|text| text.contains("\"temp@")),
-            "{answer}"
-        );
+        let answer = get(&server.url("/query?db=plant&q=SELECT+temp+FROM+m")).expect(200);
+        assert!(answer.notice().contains("\"temp@"), "{}", answer.notice());
         server.kill_and_restart();
     }
     assert_eq!(set(&server, "plant", "{}")["drift_as"], "keep", "what is not sent stays");
@@ -134,9 +130,8 @@ fn notices_mention_only_existing_values() {
     write(&server, "m,s=a temp=\"2\" 1717200001\nm,s=a temp=true 1717200002", 204);
     let of_influx = |condition: &str| -> Vec<String> {
         let q = format!("SELECT temp FROM m WHERE {condition}").replace(' ', "%20").replace('>', "%3E");
-        let answer = server.fetch(&format!("/query?db=d&q={q}"));
-        let reported = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
-        reported.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
+        let answer = get(&server.url(&format!("/query?db=d&q={q}"))).expect(200);
+        answer.header("x-hourglass-notice").into_iter().map(str::to_owned).collect()
     };
     let of_native = |range: &str| -> Vec<String> {
         let path = format!("/api/v1/readings?db=d&measurement=m&fields=temp&{range}");

@@ -39,13 +39,18 @@ fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
     post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
 }
 
+/// Returns the result, and a notice if there is one.
 #[track_caller]
 fn ask(server: &Server, parameters: &str, statement: &str) -> Value {
-    let mut answer = answer(server, parameters, statement).expect(200).json();
-    answer["results"][0].take()
+    let answer = answer(server, parameters, statement).expect(200);
+    let mut result = answer.json()["results"][0].take();
+    if let Some(notice) = answer.header("x-hourglass-notice") {
+        result["notice"] = notice.into();
+    }
+    result
 }
 
-/// Runs a statement that must succeed without a message.
+/// Runs a statement that must succeed without a notice.
 #[track_caller]
 fn run(server: &Server, statement: &str) {
     let result = ask(server, "", statement);

@@ -301,10 +301,31 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 
+/// Beginnings of paths of other services, and what to use instead.
+const INSTEAD: &[(&str, &str)] = &[
+    ("/api/v3/write", "write with POST /api/v3/write_lp"),
+    ("/api/v3/query", "SQL is not supported: send InfluxQL to /query"),
+    ("/api/v3/configure/token", "make tokens with hourglass token add or POST /api/v1/tokens"),
+    ("/api/v3/configure", "create databases with CREATE DATABASE by POST /query, or write to them"),
+    ("/api/v3", "write with POST /api/v3/write_lp, and send InfluxQL to /query"),
+    ("/api/v2/authorizations", "make tokens with hourglass token add or POST /api/v1/tokens"),
+    ("/api/v2/tasks", "no tasks are needed: every hour has exact summaries, see GET /api/v1/summary"),
+    ("/api/v2", "write with POST /api/v2/write, and send InfluxQL to /query"),
+    ("/api/v1/prom", "Prometheus is not supported: write line protocol with POST /write"),
+    ("/api/v1/write", "Prometheus is not supported: write line protocol with POST /write"),
+    ("/api/v1/query", "PromQL is not supported: send InfluxQL to /query, or use GET /api/v1/summary"),
+    ("/debug", "use GET /metrics and GET /health"),
+];
+
 /// Answers a request for an unknown path.
 pub async fn not_found(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
-    let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
+    let instead = INSTEAD.iter().find(|(start, _)| path.starts_with(start));
+    let error = format!("no endpoint {path:?}: {}", instead.map_or("GET / lists them", |(_, instead)| instead));
+    let body = match path.get(..8) {
+        Some("/api/v2/") => json!({ "code": "not found", "message": error }),
+        _ => json!({ "error": error, "code": NO_ENDPOINT }),
+    };
     (StatusCode::NOT_FOUND, Json(body)).into_response()
 }
 

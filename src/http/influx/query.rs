@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Extension, Form, FromRequest, Request, State};
+use axum::extract::{Extension, Form, FromRequest, Multipart, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::render::{RenderStyle, StatementResult, refusal, render};
@@ -26,7 +26,9 @@ use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
 use crate::http::server::body::{self, BodyLimit};
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
-use crate::ingest::{Deleted, DeletionWait, IngestError, PolicyError, PolicyTerms, check_database_name};
+use crate::ingest::{
+    Deleted, DeletionWait, IngestError, PolicyError, PolicyTerms, check_database_name, check_new_name,
+};
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
 /// Maximum number of statements in a request.
@@ -34,7 +36,7 @@ const STATEMENTS_MAX: usize = 100;
 /// Estimated bytes of syntax tree per byte of query text.
 const PARSED_BYTES: usize = 64;
 /// The limit of a form, whose short pairs take forty times its size in memory.
-const FORM: BodyLimit = BodyLimit { bytes: 1 << 20, key: "the maximum of a query" };
+pub(super) const FORM: BodyLimit = BodyLimit { bytes: 1 << 20, key: "the maximum of a query" };
 /// Default number of rows per chunk.
 const CHUNK_ROWS_DEFAULT: usize = 10_000;
 
@@ -60,18 +62,34 @@ async fn handle(app: &App, requester: &Requester, known: &[&str], request: Reque
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
         let (body, _admission) = body::read_parameters(app, &requester.caller, &parts.headers, &mut body, FORM).await?;
-        let request = Request::from_parts(parts.clone(), body.into());
-        // A body that is not a form counts as empty.
-        if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {
-            let (form, unknown_in_form) = Pairs::lenient(form, known)?;
-            parameters = parameters.with_defaults(form);
-            unknown = join_messages(unknown, unknown_in_form);
-        }
+        let form = read_form(Request::from_parts(parts.clone(), body.into())).await;
+        let (form, unknown_in_form) = Pairs::lenient(form, known)?;
+        parameters = parameters.with_defaults(form);
+        unknown = join_messages(unknown, unknown_in_form);
     }
     let answer = run_query(app, requester, &parts, &parameters).await;
     let mut response = answer.unwrap_or_else(|error| error.respond(Dialect::V1));
     add_texts(&mut response, WARNING_HEADER, unknown.as_slice());
     Ok(response)
+}
+
+/// Returns the parameters of a form. In a multipart form they may be files, as `curl -F q=@file` sends them. A body that
+/// is not a form counts as empty.
+async fn read_form(request: Request) -> Vec<(String, String)> {
+    let content = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !content.starts_with(b"multipart/form-data") {
+        return Form::from_request(request, &()).await.map(|Form(sent)| sent).unwrap_or_default();
+    }
+    let mut sent = Vec::new();
+    if let Ok(mut form) = Multipart::from_request(request, &()).await {
+        while let Ok(Some(part)) = form.next_field().await {
+            let name = part.name().unwrap_or_default().to_owned();
+            if let Ok(text) = part.text().await {
+                sent.push((name, text));
+            }
+        }
+    }
+    sent
 }
 
 async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
@@ -96,10 +114,11 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
     };
     let now = now_ns();
     let mut outcomes = Vec::with_capacity(statements.len());
+    let mut notices: Vec<String> = Vec::new();
     for statement in &statements {
         // As in InfluxDB, stop after a failed statement.
         if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
-            outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
+            outcomes.push(StatementResult { series: Err("not executed".to_owned()), zone: None });
             continue;
         }
         let context = StatementContext {
@@ -133,21 +152,20 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
             Ok(None) => true,
             Err(_) => false,
         };
-        let mut messages = app.query.statement_notices(statement, context, has_answer).await;
+        notices.extend(app.query.statement_notices(statement, context, has_answer).await);
         if series.is_ok() {
-            messages.extend(expired);
-            messages.extend(app.query.notices_of(&budget));
+            notices.extend(expired);
+            notices.extend(app.query.notices_of(&budget));
         }
-        messages.extend(message);
-        outcomes.push(StatementResult { series, messages, zone });
+        notices.extend(message);
+        outcomes.push(StatementResult { series, zone });
     }
     let text = render(&budget, &outcomes, &style).await?;
-    let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
+    drop(outcomes);
     budget.finish();
     let mut response = text.respond(style.media_type())?;
-    if style.format != Format::Json {
-        add_texts(&mut response, NOTICE_HEADER, &notices);
-    }
+    // In a header, because InfluxDB has no such `messages` in its answers.
+    add_texts(&mut response, NOTICE_HEADER, &notices);
     Ok(response)
 }
 
@@ -172,7 +190,7 @@ fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> Render
     RenderStyle { unit, format, is_pretty: is_true("pretty"), chunk }
 }
 
-fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
+pub(super) fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
     let params = parse_params(params)?;
     let options = ParseOptions { params: &params, is_known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
@@ -244,9 +262,21 @@ async fn run_statement(
         let answer = preview::dry_run(app, statement, context).await?;
         return Ok(StatementOutcome { answer: Some(answer), message: None });
     }
-    let changed = change(app, statement, context, mode == ChangeMode::Wait).await;
+    let message = run_change(app, requester, statement, context, mode == ChangeMode::Wait).await?;
+    Ok(StatementOutcome { answer: None, message })
+}
+
+/// Runs a statement that changes something, and writes it to the audit trail. See [`change`].
+pub(super) async fn run_change(
+    app: &App,
+    requester: &Requester,
+    statement: &Statement,
+    context: StatementContext<'_>,
+    waits: bool,
+) -> ApiResult<Option<String>> {
+    let changed = change(app, statement, context, waits).await;
     log_change(app, requester, statement, context.database, &changed);
-    Ok(StatementOutcome { answer: None, message: changed? })
+    changed
 }
 
 /// Writes a change to the audit trail.
@@ -296,7 +326,8 @@ async fn change(
 ) -> ApiResult<Option<String>> {
     let timeout = app.flush_timeout();
     match statement {
-        Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
+        Statement::CreateDatabase { name, policy: None } => {
+            check_new_name(name)?;
             Ok(app.ingest.create_database(name, context.caller).await.map(|()| None)?)
         }
         Statement::CreateDatabase { name, policy } => {

@@ -15,8 +15,6 @@ use crate::reading::time::write_rfc3339;
 pub struct StatementResult {
     /// The series (`None` for a statement without a result), or the error text.
     pub series: Result<Option<StatementAnswer>, String>,
-    /// Notices and warnings, such as unknown names.
-    pub messages: Vec<String>,
     /// The time zone of `tz()`.
     pub zone: Option<String>,
 }
@@ -153,15 +151,6 @@ async fn result(
             json::comma(&mut text.out, number);
             series(text, piece, outcome.zone.as_deref(), style).await?;
         }
-        text.out.push(']');
-    }
-    if !outcome.messages.is_empty() {
-        text.out.push_str(",\"messages\":[");
-        json::list(&mut text.out, &outcome.messages, |out, message| {
-            out.push_str("{\"level\":\"warning\",");
-            json::pair(out, "text", message);
-            out.push('}');
-        });
         text.out.push(']');
     }
     if is_partial {

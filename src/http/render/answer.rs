@@ -12,7 +12,7 @@ use crate::query::QueryError;
 /// The version of InfluxDB that is reported to clients, so that they use the protocol of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
 
-/// Header with notices, for formats without them in the body.
+/// Header with notices, for answers without them in the body.
 pub const NOTICE_HEADER: &str = "x-hourglass-notice";
 /// Header with the cursor of the next part, for formats without it in the body.
 const NEXT_HEADER: &str = "x-next-cursor";

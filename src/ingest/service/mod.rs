@@ -19,7 +19,7 @@ pub use self::explain::{Explanation, LINES_EXPLAINED};
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 
 use self::meta::MetaTurns;
-pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
+pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange, check_new_name};
 pub use self::rename::RenameRefusal;
 pub use self::write::{Ack, Arrival};
 

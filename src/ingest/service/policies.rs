@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::{Ingest, check_database_name};
 use crate::access::Caller;
-use crate::bucket::settings::{AUTOGEN, Drift, NoSuchPolicy, RETENTION_MIN, Settings, is_policy_name, policy_database};
+use crate::bucket::settings::{
+    AUTOGEN, Drift, NoSuchPolicy, RETENTION_MIN, Settings, is_new_name, is_policy_name, policy_database,
+};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
@@ -439,9 +441,12 @@ fn stored_name(database: &str, policy: &str) -> String {
     if policy == AUTOGEN { database.to_owned() } else { policy_database(database, policy) }
 }
 
-/// Checks the name of a new database. A slash would make it the name of a policy.
-fn check_new_name(name: &str) -> Result<(), IngestError> {
-    if name.is_empty() || name.contains('/') {
+/// Checks the name of a database that a statement creates. A slash would make it the name of a policy.
+///
+/// # Errors
+/// If the name is invalid.
+pub fn check_new_name(name: &str) -> Result<(), IngestError> {
+    if !is_new_name(name) {
         return Err(PolicyError::Name.into());
     }
     check_database_name(name)

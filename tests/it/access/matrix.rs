@@ -88,6 +88,17 @@ const JSON: &str = "{\"measurement\":\"m\",\"tags\":{\"site\":\"lab\"},\"time\":
 const META: &str = "{\"sensor\":\"m,site=lab\",\"meta\":{}}";
 const RENAME: &str = "{\"kind\":\"tag_key\",\"from\":\"unused\",\"to\":\"w\"}";
 
+const BUCKET: &str = "{\"name\":\"a\"}";
+const DELETION: &str = "{\"start\":\"2001-01-01T00:00:00Z\",\"stop\":\"2001-01-01T00:00:01Z\"}";
+
+/// Requests that every permitted token gets refused: Flux, an unknown bucket, an existing one, and the setup.
+const REFUSING: &[(&str, &str, u16)] = &[
+    ("POST", "/api/v2/query?", 400),
+    ("GET", "/api/v2/buckets/{key}?", 400),
+    ("POST", "/api/v2/buckets?", 409),
+    ("POST", "/api/v2/setup?", 409),
+];
+
 const ENDPOINTS: &[Case] = &[
     ("GET", "/", "", "", Nothing),
     ("GET", "/openapi.json", "", "", Nothing),
@@ -100,6 +111,14 @@ const ENDPOINTS: &[Case] = &[
     ("POST", "/write", "db={db}&rp={rp}", LINE, Write),
     ("POST", "/api/v2/write", "bucket={place}", LINE, Write),
     ("POST", "/api/v3/write_lp", "db={place}", LINE, Write),
+    ("POST", "/api/v2/delete", "bucket={place}", DELETION, AdminDatabase),
+    ("POST", "/api/v2/query", "", "buckets()", Token),
+    ("GET", "/api/v2/buckets", "", "", Token),
+    ("GET", "/api/v2/buckets/{key}", "", "", Token),
+    ("POST", "/api/v2/buckets", "", BUCKET, WriteDatabase),
+    ("GET", "/api/v2/orgs", "", "", Token),
+    ("GET", "/api/v2/setup", "", "", Nothing),
+    ("POST", "/api/v2/setup", "", "", Nothing),
     ("POST", "/api/v1/readings", "db={place}", JSON, Write),
     ("POST", "/api/v1/explain", "db={place}", LINE, Write),
     ("PUT", "/api/v1/sensors/{key}/meta", "db={place}", "{}", Write),
@@ -290,7 +309,10 @@ impl Matrix {
         }
         let is_expected = match expected {
             Some(expected) => answer.status == expected,
-            None => (200..300).contains(&answer.status) || (answer.status == 400 && place.contains('/')),
+            None => match REFUSING.iter().find(|(refused, of, _)| *refused == method && of == path) {
+                Some((.., status)) => answer.status == *status,
+                None => (200..300).contains(&answer.status) || (answer.status == 400 && place.contains('/')),
+            },
         };
         let header_fault = answer.header_fault();
         let text: String = String::from_utf8_lossy(&answer.body).chars().take(150).collect();

@@ -94,58 +94,40 @@ fn a_query_without_q_is_400() {
 /// Regression: `SELECT temp FROM climat` was answered with nothing, so Grafana drew an empty panel.
 #[test]
 fn an_empty_answer_names_the_unknown_name() {
-    let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
-    let refusal = |q: &str| {
-        let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();
-        let result = answer["results"][0].as_object().expect("a result").clone();
-        let is_silent = !result.contains_key("series");
-        let messages = result.get("messages").and_then(Value::as_array).cloned().unwrap_or_default();
-        assert!(is_silent || messages.is_empty(), "{q}: {answer}");
-        let text = |message: &Value| {
-            assert_eq!(message, &json!({"level": "warning", "text": message["text"]}), "{q}");
-            text_at(message, "text").to_owned()
-        };
-        messages.iter().map(text).collect::<Vec<_>>()
+    let client = client_with("notices", "climate,site=lab temp=1,humidity=2 1000000000");
+    let notice = |q: &str| {
+        let answer = client.get("/query", &format!("q={}", encode(q))).expect(200);
+        answer.header("x-hourglass-notice").map(str::to_owned)
     };
     let measurement = "unknown measurement \"climat\"; known: \"climate\"";
     let column = "unknown field or tag \"tmp\"; known: \"temp\", \"site\", \"humidity\"";
     for (q, expected) in [
-        ("SELECT temp FROM climat", vec![measurement]),
-        ("SELECT tmp FROM climat", vec![measurement]),
-        ("SELECT mean(tmp) FROM climate WHERE time > 0 GROUP BY time(1m)", vec![column]),
-        ("SELECT tmp::field FROM climate", vec!["unknown field \"tmp\"; known: \"temp\", \"humidity\""]),
-        ("SELECT x FROM (SELECT temp AS x FROM climat)", vec![measurement]),
-        ("SHOW TAG VALUES FROM climate WITH KEY = sit", vec!["unknown tag \"sit\"; known: \"site\""]),
-        ("SHOW FIELD KEYS FROM climat", vec![measurement]),
-        ("SHOW MEASUREMENTS WITH MEASUREMENT = climat", vec![measurement]),
-        ("SHOW SERIES FROM climate WHERE sit = 'lab'", vec!["unknown tag \"sit\"; known: \"site\""]),
+        ("SELECT temp FROM climat", Some(measurement)),
+        ("SELECT tmp FROM climat", Some(measurement)),
+        ("SELECT mean(tmp) FROM climate WHERE time > 0 GROUP BY time(1m)", Some(column)),
+        ("SELECT tmp::field FROM climate", Some("unknown field \"tmp\"; known: \"temp\", \"humidity\"")),
+        ("SELECT x FROM (SELECT temp AS x FROM climat)", Some(measurement)),
+        ("SHOW TAG VALUES FROM climate WITH KEY = sit", Some("unknown tag \"sit\"; known: \"site\"")),
+        ("SHOW FIELD KEYS FROM climat", Some(measurement)),
+        ("SHOW MEASUREMENTS WITH MEASUREMENT = climat", Some(measurement)),
+        ("SHOW SERIES FROM climate WHERE sit = 'lab'", Some("unknown tag \"sit\"; known: \"site\"")),
         // Known names without readings, and regular expressions, which are no names.
-        ("SELECT temp FROM climate WHERE time > now()", vec![]),
-        ("SELECT temp FROM climate WHERE site = 'attic'", vec![]),
-        ("SELECT temp FROM /climat$/", vec![]),
-        ("SELECT temp, tmp FROM climate", vec![]),
-        ("SHOW MEASUREMENTS", vec![]),
+        ("SELECT temp FROM climate WHERE time > now()", None),
+        ("SELECT temp FROM climate WHERE site = 'attic'", None),
+        ("SELECT temp FROM /climat$/", None),
+        ("SELECT temp, tmp FROM climate", None),
+        ("SHOW MEASUREMENTS", None),
     ] {
-        assert_eq!(refusal(q), expected, "{q}");
+        assert_eq!(notice(q).as_deref(), expected, "{q}");
     }
-    let elsewhere = shared().fetch("/query?db=message&q=SELECT+temp+FROM+climate");
-    assert_eq!(elsewhere["results"][0]["error"], json!("database not found: message"), "{elsewhere}");
-    let nearest = text_at(&elsewhere["results"][0]["messages"][0], "text");
-    let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));
-    assert!(names.is_some_and(|(_, names)| names.starts_with("\"messages\"")), "{nearest}");
-    // Answers with series are unchanged; answers without series only gain a message.
+    let elsewhere = http::get(&shared().url("/query?db=notice&q=SELECT+temp+FROM+climate")).expect(200);
+    assert_eq!(elsewhere.json()["results"][0]["error"], json!("database not found: notice"));
+    let names = elsewhere.notice().strip_prefix("unknown database \"notice\"; ").and_then(|rest| rest.split_once(": "));
+    assert!(names.is_some_and(|(_, names)| names.starts_with("\"notices\"")), "{}", elsewhere.notice());
+    // Bodies are those of InfluxDB.
     let answer_text = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
-    let known = "{\"results\":[{\"statement_id\":0,\"series\":[{\"name\":\"climate\",\"columns\":[\"time\",\"temp\"],\
-                 \"values\":[[\"1970-01-01T00:00:01Z\",1]]}]}]}\n";
-    assert_eq!(answer_text("SELECT temp FROM climate"), known);
-    assert_eq!(answer_text("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
-    let text = measurement.replace('"', "\\\"");
-    let expected = format!(
-        "{{\"results\":[{{\"statement_id\":0,\"messages\":[{{\"level\":\"warning\",\"text\":\"{text}\"}}]}}]}}\n"
-    );
-    assert_eq!(answer_text("SELECT temp FROM climat"), expected);
-    // CSV bodies have no place for messages.
-    let url = shared().url("/query?db=messages&q=SELECT+temp+FROM+climat");
+    assert_eq!(answer_text("SELECT temp FROM climat"), "{\"results\":[{\"statement_id\":0}]}\n");
+    let url = shared().url("/query?db=notices&q=SELECT+temp+FROM+climat");
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
     assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));
 }

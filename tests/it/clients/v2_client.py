@@ -7,7 +7,7 @@ import json
 import sys
 from datetime import datetime, timedelta, timezone
 
-from influxdb_client import InfluxDBClient, Point, WriteOptions, WritePrecision
+from influxdb_client import BucketRetentionRules, InfluxDBClient, Point, WriteOptions, WritePrecision
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
@@ -21,7 +21,7 @@ def refused(write):
         write()
     except ApiException as refusal:
         return {"status": refusal.status, "message": refusal.message, "body": json.loads(refusal.body)}
-    raise SystemExit("a bad line was not refused")
+    raise SystemExit("a bad request was not refused")
 
 
 with InfluxDBClient(url=url, token=token, org="any", enable_gzip=True) as client:
@@ -47,6 +47,30 @@ with InfluxDBClient(url=url, token=token, org="any", enable_gzip=True) as client
         api.write(bucket=bucket, record=b"")
         seen["rejected"] = refused(lambda: api.write(bucket=bucket, record="mixed v=1 1\nbad\nmixed v=2 2"))
         seen["conflict"] = refused(lambda: api.write(bucket=bucket, record='mixed v="x",w=3 3'))
+
+    bucket_api = client.buckets_api()
+    seen["buckets"] = [one.name for one in bucket_api.find_buckets(limit=100).buckets]
+    made = bucket_api.create_bucket(
+        bucket_name="made", retention_rules=BucketRetentionRules(type="expire", every_seconds=7200)
+    )
+    found = bucket_api.find_bucket_by_name("made")
+    assert bucket_api.find_bucket_by_id(found.id).name == "made"
+    assert bucket_api.find_bucket_by_name("nothing") is None
+    seen["made"] = [made.id == found.id, made.name, made.retention_rules[0].every_seconds]
+    seen["again"] = refused(lambda: bucket_api.create_bucket(bucket_name="made"))
+    seen["org"] = client.organizations_api().find_organizations()[0].name
+    seen["flux"] = refused(lambda: client.query_api().query("buckets()"))
+    seen["flux"]["status"] = [seen["flux"]["status"], seen["flux"].pop("body")["code"]]
+    deletes = client.delete_api()
+    lines = [f"gone,t={tag} v={n} {n}" for tag in "ab" for n in range(4)]
+    api = client.write_api(write_options=SYNCHRONOUS)
+    api.write(bucket=bucket, record=lines)
+    api.write(bucket="v2/week", record=lines[0])
+    times = ["1970-01-01T00:00:00.000000001Z", "1970-01-01T00:00:00.000000002Z"]
+    deletes.delete(*times, '_measurement="gone" AND (t="a")', bucket=bucket, org="any")
+    seen["predicates"] = []
+    for predicate in ['_field="v"', 't!="a"', 't="a" OR t="b"', 'v > 1', 't="a";DROP SERIES FROM gone', '"']:
+        seen["predicates"].append(refused(lambda: deletes.delete(*times, predicate, bucket=bucket))["body"]["code"])
 
     done, failed = [], []
     options = WriteOptions(batch_size=500, flush_interval=1_000, max_retries=0)

@@ -22,10 +22,9 @@ fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
 
 #[track_caller]
 fn delete(server: &Server, statement: &str) -> String {
-    let answer = ask(server, statement, "").expect(200).json();
-    let result = &answer["results"][0];
-    assert!(result["error"].is_null(), "{statement}: {answer}");
-    result["messages"][0]["text"].as_str().unwrap_or_default().to_owned()
+    let answer = ask(server, statement, "").expect(200);
+    assert!(answer.json()["results"][0]["error"].is_null(), "{statement}: {}", answer.text());
+    answer.notice().to_owned()
 }
 
 /// Returns the sensors and readings that a statement would delete.

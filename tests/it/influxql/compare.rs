@@ -39,43 +39,18 @@ pub fn difference(expected: &Answer, actual: &Answer) -> Option<String> {
     if expected.is_csv() {
         return cells(&expected.body, &actual.body);
     }
-    let (Some(parts), Some(mut others)) = (parts(&expected.body), parts(&actual.body)) else {
+    let (Some(parts), Some(others)) = (parts(&expected.body), parts(&actual.body)) else {
         let is_same = expected.body.trim_end() == actual.body.trim_end();
         return (!is_same).then(|| "another text".to_owned());
     };
     if parts.len() != others.len() {
         return Some(format!("{} parts instead of {}", others.len(), parts.len()));
     }
-    let message_lines: usize = others.iter_mut().map(without_messages).sum();
     let mut pairs = parts.iter().zip(&others).enumerate();
     let found = pairs.find_map(|(number, (part, other))| values(&format!("part {number}"), part, other));
     // With `pretty`, indentation is part of the answer.
     let lines = |body: &str| body.trim_end().lines().count();
-    let message_lines = if actual.body.starts_with("{\n") { message_lines } else { 0 };
-    found.or_else(|| {
-        (lines(&expected.body) != lines(&actual.body) - message_lines).then(|| "another number of lines".to_owned())
-    })
-}
-
-/// Removes messages of results without series, which InfluxDB lacks; returns their indented line count.
-fn without_messages(part: &mut Value) -> usize {
-    let results = part.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten();
-    let silent = results.filter_map(Value::as_object_mut).filter(|result| !result.contains_key("series"));
-    let mut lines = 0;
-    for result in silent {
-        let is_message = |message: &Value| {
-            let keys = message.as_object().map_or(0, serde_json::Map::len);
-            keys == 2
-                && message["level"] == "warning"
-                && message["text"].as_str().is_some_and(|text| text.contains("unknown "))
-        };
-        let messages = result.get("messages").and_then(Value::as_array).cloned().unwrap_or_default();
-        if !messages.is_empty() && messages.iter().all(is_message) {
-            result.remove("messages");
-            lines += 2 + 4 * messages.len();
-        }
-    }
-    lines
+    found.or_else(|| (lines(&expected.body) != lines(&actual.body)).then(|| "another number of lines".to_owned()))
 }
 
 /// Returns the media type without parameters.

@@ -62,26 +62,6 @@ fn changed_missing_and_new_cells_are_found() {
     assert_eq!(found, "part 0.results[0].series has 1 entries instead of 2");
 }
 
-/// Only a result without series may have a message, in this form.
-#[test]
-fn unexpected_messages_are_found() {
-    let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
-    let silent = r#"{"results":[{"statement_id":0}]}"#;
-    let with_messages = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
-    assert_eq!(differs(JSON, silent, &with_messages(message)), None);
-    assert_eq!(difference_after(r#","error":"#, &format!(r#",{message},"error":"#)), None);
-    assert!(difference_after(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
-    for other in [
-        r#""messages":[]"#,
-        r#""messages":"unknown""#,
-        r#""messages":[{"level":"info","text":"unknown field \"x\""}]"#,
-        r#""messages":[{"level":"warning","text":"slow"}]"#,
-        r#""messages":[{"level":"warning","text":"unknown x","more":1}]"#,
-    ] {
-        assert!(differs(JSON, silent, &with_messages(other)).is_some(), "{other}");
-    }
-}
-
 #[test]
 fn differences_in_order_status_type_and_text_are_found() {
     for (media, one, other) in [

@@ -127,12 +127,11 @@ fn a_query_of_an_expired_range_has_a_notice() {
     assert_eq!(asked("")["notices"], Value::Null);
     let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
     assert_eq!(summary["notices"], json!([notice]));
-    let messages = |statement: &str| ask(&server, "db=w", statement)["messages"].take();
-    let notices = json!([{"level": "warning", "text": notice}]);
-    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), notices);
-    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), notices);
-    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 1d"), Value::Null);
-    assert_eq!(messages("SELECT v FROM m"), Value::Null);
+    let told = |statement: &str| ask(&server, "db=w", statement)["notice"].take();
+    assert_eq!(told("SELECT v FROM m WHERE time > now() - 30d"), notice);
+    assert_eq!(told("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), notice);
+    assert_eq!(told("SELECT v FROM m WHERE time > now() - 1d"), Value::Null);
+    assert_eq!(told("SELECT v FROM m"), Value::Null);
 }
 
 /// Regression: for up to `retention.interval`, answers contained readings that they called expired.
@@ -155,11 +154,11 @@ fn stored_readings_are_never_reported_as_expired() {
                 let native = server.fetch("/api/v1/readings?db=w&sensor=m,s=0&from=-50d&to=now");
                 let count = counted["series"][0]["values"][0][1].as_u64().expect("a count");
                 let listed = native["series"][0]["readings"].as_array().map_or(0, Vec::len) as u64;
-                for (notices, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
+                for (notices, count) in [(&counted["notice"], count), (&native["notices"], listed)] {
                     let is_told = notices.to_string().contains(&format!("for {shown}"));
                     assert!(!is_told || count <= left, "{body}: {count} {notices}");
                 }
-                !counted["messages"].is_null() && count == left
+                !counted["notice"].is_null() && count == left
             });
         }
     }

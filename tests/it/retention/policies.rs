@@ -47,7 +47,7 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
         // Stored, shown, and reported to be without effect.
         let reply = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
         let text = "REPLICATION and SHARD DURATION: kept and shown, without effect";
-        assert_eq!(reply["messages"], json!([{"level": "warning", "text": text}]), "{reply}");
+        assert_eq!(reply["notice"], text, "{reply}");
         assert_eq!(
             policies(&server, "w"),
             json!([

@@ -113,10 +113,7 @@ fn summaries_survive_their_readings_bit_for_bit() {
         assert!(raw["notices"][0].as_str().expect("a notice").contains(&shown_before), "{raw}");
         let result = ask(&server, "db=w", &format!("SELECT temp FROM m WHERE time >= {first}"));
         assert!(result["series"][0]["values"][0][0].as_i64().expect("a time") >= kept, "{result}");
-        assert!(
-            result["messages"][0]["text"].as_str().expect("a text").contains("only their hourly summaries"),
-            "{result}"
-        );
+        assert!(result["notice"].as_str().expect("a notice").contains("only their hourly summaries"), "{result}");
         for statement in [
             format!("SELECT median(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
             format!("SELECT mean(temp) FROM m WHERE time >= {} GROUP BY time(1d)", first + 7),
@@ -126,7 +123,7 @@ fn summaries_survive_their_readings_bit_for_bit() {
             format!("SELECT last(temp) FROM m WHERE time >= {first} AND time < {kept} GROUP BY s"),
         ] {
             let result = ask(&server, "db=w", &statement);
-            assert!(result["messages"][0]["text"].is_string(), "{statement}: {result}");
+            assert!(result["notice"].is_string(), "{statement}: {result}");
         }
         // The default aggregates of the native API are exact, without a notice.
         let path = format!("/api/v1/summary?db=w&measurement=m&step=1d&from={first}");

@@ -20,6 +20,11 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().expect("a header is text"))
     }
 
+    /// Notices about the answer; empty if there are none.
+    pub fn notice(&self) -> &str {
+        self.header("x-hourglass-notice").unwrap_or_default()
+    }
+
     #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is UTF-8")

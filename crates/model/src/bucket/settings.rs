@@ -349,10 +349,17 @@ pub fn owner(database: &str) -> &str {
     database.split_once(POLICY_MARK).map_or(database, |(owner, _)| owner)
 }
 
-/// Returns true if `InfluxDB` accepts this as the name of a database or policy.
+/// Returns true if a new policy may have this name.
 #[must_use]
 pub fn is_policy_name(name: &str) -> bool {
-    !matches!(name, "" | "." | ".." | AUTOGEN) && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
+    name != AUTOGEN && is_new_name(name)
+}
+
+/// Returns true if InfluxDB accepts the name for a new database or policy.
+#[must_use]
+pub fn is_new_name(name: &str) -> bool {
+    let is_printable = |c: char| c == ' ' || !c.is_control() && !c.is_whitespace();
+    !matches!(name, "" | "." | "..") && name.chars().all(|c| is_printable(c) && !matches!(c, '/' | '\\'))
 }
 
 /// The last known settings, shared by readers and writers.
