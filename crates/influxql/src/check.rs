@@ -3,6 +3,8 @@
 
 mod functions;
 
+pub use functions::math_arguments;
+
 use super::ast::{Expr, Fill, FromSource, Literal, Operator, Select};
 use super::conditions::{TimeRange, split};
 use super::error::{StatementError, fault};

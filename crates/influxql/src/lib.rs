@@ -51,7 +51,7 @@ pub use ast::{
     Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingKind, Literal, Measurement, MeasurementName,
     NewPolicy, Operator, PolicyStatement, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
 };
-pub use check::{CheckedSelect, Grouping, check};
+pub use check::{CheckedSelect, Grouping, check, math_arguments};
 pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};
 pub use conditions::{TimeRange, split};
 pub use error::{ParseError, StatementError};

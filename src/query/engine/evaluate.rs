@@ -498,5 +498,7 @@ fn cell(node: &Node, calls: &[Option<Value>], beside: &[Option<Value>]) -> Optio
         }
         Node::Part(number) => beside.get(*number).cloned().flatten(),
         Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, calls, beside)?, &cell(b, calls, beside)?),
+        Node::Math(function, a, None) => function.apply(&cell(a, calls, beside)?, None),
+        Node::Math(function, a, Some(b)) => function.apply(&cell(a, calls, beside)?, Some(&cell(b, calls, beside)?)),
     }
 }

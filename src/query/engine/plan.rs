@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::condition::Condition;
+use super::math::MathFunction;
 use super::number::Arithmetic;
 use crate::bucket::meta::META_PREFIX;
 use crate::reading::{Family, Value};
@@ -50,6 +51,8 @@ pub enum Node {
     Call(usize),
     /// Arithmetic.
     Binary(Arithmetic, Box<Node>, Box<Node>),
+    /// A mathematical function of one or two cells.
+    Math(&'static MathFunction, Box<Node>, Option<Box<Node>>),
 }
 
 /// A function that makes one or several values of each window's readings, or a value of each reading and those before
@@ -255,7 +258,11 @@ impl Plan {
 
 impl Node {
     fn steps(&self) -> usize {
-        if let Self::Binary(_, a, b) = self { 1 + a.steps() + b.steps() } else { 1 }
+        match self {
+            Self::Binary(_, a, b) => 1 + a.steps() + b.steps(),
+            Self::Math(_, a, b) => 1 + a.steps() + b.as_ref().map_or(0, |node| node.steps()),
+            _ => 1,
+        }
     }
 
     fn count(&self, parts: &mut [usize], calls: &mut [usize]) {
@@ -264,6 +271,9 @@ impl Node {
             Self::Part(part) => parts.get_mut(*part).into_iter().for_each(|count| *count += 1),
             Self::Call(call) => calls[*call] += 1,
             Self::Binary(_, a, b) => [a, b].into_iter().for_each(|node| node.count(parts, calls)),
+            Self::Math(_, a, b) => {
+                [Some(a), b.as_ref()].into_iter().flatten().for_each(|node| node.count(parts, calls))
+            }
             Self::Nothing | Self::Constant(_) => {}
         }
     }

@@ -6,6 +6,7 @@ use super::expand::takes;
 use super::statement::{StatementFailure, kind};
 use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
 use crate::query::engine::condition::{Condition, Term};
+use crate::query::engine::math::MathFunction;
 use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
 use crate::query::influx::schema::Schema;
 use crate::reading::Family;
@@ -63,10 +64,17 @@ impl Builder<'_> {
                 let args = vec![Expr::reference(name)];
                 self.node(&Expr::Call { name: "distinct".to_owned(), args })?
             }
-            Expr::Call { .. } => {
-                let call = self.call(expr)?;
-                Node::Call(index_of_or_push(&mut self.calls, call))
-            }
+            Expr::Call { name, args } => match (MathFunction::named(name), &args[..]) {
+                (Some(function), [first, rest @ ..]) => {
+                    let first = Box::new(self.node(first)?);
+                    let second = rest.first().map(|second| self.node(second).map(Box::new)).transpose()?;
+                    Node::Math(function, first, second)
+                }
+                _ => {
+                    let call = self.call(expr)?;
+                    Node::Call(index_of_or_push(&mut self.calls, call))
+                }
+            },
             Expr::Wildcard(_) => {
                 return Err(StatementFailure::Unsupported("a wildcard inside an expression".to_owned()));
             }

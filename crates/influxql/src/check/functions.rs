@@ -7,10 +7,20 @@ use super::super::error::fault;
 use super::{Check, ColumnKinds};
 
 /// The functions of InfluxDB that hourglass does not support.
-const UNSUPPORTED: &str = "abs sin cos tan asin acos atan atan2 exp log ln log2 log10 sqrt pow floor ceil round sample \
-    exponential_moving_average double_exponential_moving_average triple_exponential_moving_average \
-    relative_strength_index triple_exponential_derivative chande_momentum_oscillator kaufmans_efficiency_ratio \
-    kaufmans_adaptive_moving_average holt_winters holt_winters_with_fit";
+const UNSUPPORTED: &str = "exponential_moving_average double_exponential_moving_average \
+    triple_exponential_moving_average relative_strength_index triple_exponential_derivative chande_momentum_oscillator \
+    kaufmans_efficiency_ratio kaufmans_adaptive_moving_average holt_winters holt_winters_with_fit";
+
+/// The number of arguments of a mathematical function, or `None` for other functions.
+#[must_use]
+pub fn math_arguments(name: &str) -> Option<usize> {
+    match name {
+        "abs" | "acos" | "asin" | "atan" | "ceil" | "cos" | "exp" | "floor" | "ln" | "log10" | "log2" | "round"
+        | "sin" | "sqrt" | "tan" => Some(1),
+        "atan2" | "log" | "pow" => Some(2),
+        _ => None,
+    }
+}
 
 fn check_exact_count(name: &str, expected: usize, args: &[Expr]) -> Check<()> {
     if args.len() == expected { Ok(()) } else { wrong_count(name, &expected.to_string(), args) }
@@ -47,6 +57,9 @@ fn unit(arg: Option<&Expr>, not_one: impl Fn(&str) -> String) -> Check<()> {
 
 impl<'s> ColumnKinds<'s> {
     pub(super) fn call(&mut self, name: &'s str, args: &'s [Expr]) -> Check<()> {
+        if let Some(count) = math_arguments(name) {
+            return self.math(name, count, args);
+        }
         self.calls += 1;
         match name {
             "max" | "min" | "first" | "last" => self.aggregate(name, args),
@@ -75,11 +88,21 @@ impl<'s> ColumnKinds<'s> {
                 self.has_only_selectors = false;
                 self.symbol(name, &args[0])
             }
-            _ if UNSUPPORTED.split_whitespace().any(|other| other == name) => {
-                fault(format!("not supported: the function {name}()"))
-            }
+            "sample" => fault("not supported: the function sample(); GROUP BY time() with first() thins out readings"),
+            _ if UNSUPPORTED.split_whitespace().any(|other| other == name) => fault(format!(
+                "not supported: the function {name}(); there are no forecasts and no smoothing but moving_average()"
+            )),
             _ => fault(format!("undefined function {name}()")),
         }
+    }
+
+    /// Checks a mathematical function, which combines columns as arithmetic does.
+    fn math(&mut self, name: &str, count: usize, args: &'s [Expr]) -> Check<()> {
+        check_exact_count(name, count, args)?;
+        if args.iter().all(|arg| matches!(arg, Expr::Literal(_))) {
+            return fault("field must contain at least one variable");
+        }
+        args.iter().filter(|arg| !matches!(arg, Expr::Literal(_))).try_for_each(|arg| self.expression(arg))
     }
 
     fn aggregate(&mut self, name: &str, args: &'s [Expr]) -> Check<()> {

@@ -92,11 +92,13 @@ fn the_known_differences_are_these() {
         ("grant all to bob", "ok GRANT"),
         ("kill query 7", "ok KILL QUERY"),
         // Functions that hourglass does not support are rejected for any arguments.
-        ("select abs(mean(value)) from cpu", "200 not supported: the function abs()"),
-        ("select sample(value) from cpu", "200 not supported: the function sample()"),
+        (
+            "select sample(value) from cpu",
+            "200 not supported: the function sample(); GROUP BY time() with first() thins out readings",
+        ),
         (
             "select holt_winters(mean(value), 2, 2) from cpu group by time(1m)",
-            "200 not supported: the function holt_winters()",
+            "200 not supported: the function holt_winters(); there are no forecasts and no smoothing but moving_average()",
         ),
         ("select v from m where abs(v) > 1", "200 invalid function call in condition: abs(v)"),
         // The tree lacks clauses that have no effect on a listing.
