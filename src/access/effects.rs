@@ -123,7 +123,10 @@ impl Caller {
         policy: Option<&str>,
     ) -> Result<(), Forbidden> {
         let (effect, target) = match statement {
-            Statement::Select(_) | Statement::ShowRetentionPolicies { .. } | Statement::Show(_) => {
+            Statement::Select(_)
+            | Statement::Explain { .. }
+            | Statement::ShowRetentionPolicies { .. }
+            | Statement::Show(_) => {
                 let mut outcome = Ok(());
                 statement.each_database(&mut |named, named_policy| {
                     // Without any name the statement fails, and reads nothing.
@@ -135,7 +138,12 @@ impl Caller {
                 });
                 return outcome;
             }
-            Statement::ShowDatabases | Statement::Unsupported { .. } => (Effect::Own, None),
+            Statement::ShowDatabases
+            | Statement::ShowQueries
+            | Statement::ShowUsers
+            | Statement::KillQuery { .. }
+            | Statement::Unsupported { .. } => (Effect::Own, None),
+            Statement::ShowStats { .. } | Statement::ShowDiagnostics { .. } => (Effect::Observe, None),
             Statement::CreateDatabase { name, policy: None } => (Effect::Create, Some(name)),
             Statement::CreateDatabase { name, policy: Some(_) } => (Effect::SetRetention, Some(name)),
             Statement::CreatePolicy(changed) | Statement::AlterPolicy(changed) => {

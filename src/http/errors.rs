@@ -252,7 +252,7 @@ fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),
-        QueryError::Pattern { .. } => (StatusCode::BAD_REQUEST, "invalid"),
+        QueryError::Pattern { .. } | QueryError::Killed => (StatusCode::BAD_REQUEST, "invalid"),
         QueryError::ReplayPending(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
         QueryError::Full { .. }
         | QueryError::TokenFull { .. }

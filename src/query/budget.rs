@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::QueryError;
-use crate::access::Caller;
+use crate::access::{Caller, Effect};
 use crate::config::QuerySettings;
 use crate::faults;
 use crate::memory;
@@ -34,6 +34,19 @@ pub struct Budgets {
     /// Permits for queries that continue after a pause. There is one fewer than cores, so that one core is free for
     /// short queries.
     long: Arc<Semaphore>,
+    /// The running requests by their number.
+    running: Mutex<BTreeMap<u64, Weak<RequestBudget>>>,
+    requests: AtomicU64,
+}
+
+/// A request in the list of running ones.
+#[derive(Debug)]
+pub struct RunningQuery {
+    pub id: u64,
+    /// The first 200 bytes.
+    pub text: String,
+    pub database: String,
+    pub duration: Duration,
 }
 
 /// The budget of one request. It is cheap to clone, and dropping the last clone releases it.
@@ -46,6 +59,10 @@ struct RequestBudget {
     token: Option<Arc<AtomicUsize>>,
     who: String,
     text: String,
+    id: u64,
+    /// The requested database, for the list of running queries.
+    database: OnceLock<String>,
+    killed: Notify,
     began: Instant,
     used: AtomicUsize,
     peak: AtomicUsize,
@@ -86,6 +103,8 @@ impl Budgets {
             tokens: Mutex::default(),
             turns: Arc::new(turns),
             long: Arc::new(long),
+            running: Mutex::default(),
+            requests: AtomicU64::new(1),
         })
     }
 
@@ -95,11 +114,14 @@ impl Budgets {
         let token = matches!(caller, Caller::Holder(_)).then(|| self.token_usage(caller.name()));
         let now = Instant::now();
         let ends = text.char_indices().map(|(index, c)| index + c.len_utf8());
-        Budget(Arc::new(RequestBudget {
+        let request = Arc::new(RequestBudget {
             budgets: self.clone(),
             token,
             who: caller.name().to_owned(),
             text: text[..ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0)].to_owned(),
+            id: self.requests.fetch_add(1, Ordering::Relaxed),
+            database: OnceLock::new(),
+            killed: Notify::new(),
             began: now,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -109,7 +131,32 @@ impl Budgets {
             expired: Mutex::default(),
             has_overflowed: AtomicBool::new(false),
             turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, turn: None, long: None }),
-        }))
+        });
+        self.running.lock().insert(request.id, Arc::downgrade(&request));
+        Budget(request)
+    }
+
+    /// Lists the running requests that the caller may see: its own, and all for administrators of the service.
+    #[must_use]
+    pub fn running(&self, caller: &Caller) -> Vec<RunningQuery> {
+        let running: Vec<_> = self.running.lock().values().filter_map(Weak::upgrade).collect();
+        let visible = running.into_iter().filter(|request| request.is_visible(caller));
+        let shown = |request: Arc<RequestBudget>| RunningQuery {
+            id: request.id,
+            text: request.text.clone(),
+            database: request.database.get().cloned().unwrap_or_default(),
+            duration: request.began.elapsed(),
+        };
+        visible.map(shown).collect()
+    }
+
+    /// Ends a running request. Returns false if the caller sees none with this number.
+    #[must_use]
+    pub fn kill(&self, id: u64, caller: &Caller) -> bool {
+        let request = self.running.lock().get(&id).and_then(Weak::upgrade);
+        let Some(request) = request.filter(|request| request.is_visible(caller)) else { return false };
+        request.killed.notify_one();
+        true
     }
 
     fn token_usage(&self, name: &str) -> Arc<AtomicUsize> {
@@ -169,6 +216,12 @@ impl Budget {
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
     }
 
+    /// Returns the recorded stored bytes and readings.
+    #[must_use]
+    pub fn amounts_read(&self) -> (u64, u64) {
+        (self.0.read_bytes.load(Ordering::Relaxed), self.0.read_readings.load(Ordering::Relaxed))
+    }
+
     /// Records that the request needs expired readings of a database, whose readings begin at `start_ns`.
     pub fn note_expired(&self, database: &str, start_ns: i64) {
         let mut expired = self.0.expired.lock();
@@ -201,10 +254,18 @@ impl Budget {
     /// Awaits an answer until the request times out.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`]
+    /// [`QueryError::Timeout`], or [`QueryError::Killed`] by `KILL QUERY`.
     pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, QueryError> {
         let limit = self.0.budgets.options.timeout;
-        timeout_at(self.deadline(), answer).await.map_err(|_| QueryError::Timeout { limit })
+        tokio::select! {
+            answer = timeout_at(self.deadline(), answer) => answer.map_err(|_| QueryError::Timeout { limit }),
+            () = self.0.killed.notified() => Err(QueryError::Killed),
+        }
+    }
+
+    /// Records the requested database for the list of running queries.
+    pub(super) fn note_database(&self, database: &str) {
+        self.0.database.get_or_init(|| database.to_owned());
     }
 
     /// Waits for a permit to run.
@@ -283,6 +344,10 @@ impl Budget {
 }
 
 impl RequestBudget {
+    fn is_visible(&self, caller: &Caller) -> bool {
+        self.who == caller.name() || caller.allows(Effect::AdministerService, None)
+    }
+
     fn end(&self, outcome: &'static str) {
         let took = self.began.elapsed();
         if self.is_answered.swap(true, Ordering::Relaxed) || took < self.budgets.options.log_after {
@@ -300,6 +365,7 @@ impl RequestBudget {
 
 impl Drop for RequestBudget {
     fn drop(&mut self) {
+        self.budgets.running.lock().remove(&self.id);
         self.end("given up");
     }
 }

@@ -44,6 +44,9 @@ pub enum QueryError {
     },
     #[error("the query took longer than {} (query.timeout): use a shorter range or a lower limit", show_duration(*limit))]
     Timeout { limit: Duration },
+    /// `KILL QUERY`. The text is InfluxDB's.
+    #[error("query interrupted")]
+    Killed,
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]
     Overloaded { limit: usize },
     #[error("an answer without a limit is being sent to this token: wait for its end, or send limit")]

@@ -28,7 +28,7 @@ use crate::kinds::Kinds;
 #[derive(Debug)]
 pub struct Query {
     pub(super) engine: Engine,
-    budgets: Arc<Budgets>,
+    pub(super) budgets: Arc<Budgets>,
     /// The callers to whom an answer without a limit is being sent.
     exporting: Arc<Mutex<HashSet<String>>>,
     metrics: Metrics,
@@ -95,6 +95,12 @@ impl Query {
             return Err(QueryError::Exporting);
         }
         Ok(ExportPermit { exporting, caller })
+    }
+
+    /// Ends a running request. Returns false if the caller sees none with this number.
+    #[must_use]
+    pub fn kill(&self, id: u64, caller: &Caller) -> bool {
+        self.budgets.kill(id, caller)
     }
 
     /// Returns up to `limit` sensors with readings after a key, in the order of their shown keys.
@@ -173,6 +179,7 @@ impl Query {
         database: &str,
         query: impl Fn() -> F,
     ) -> Result<T, E> {
+        budget.note_database(database);
         let started = std::time::Instant::now();
         let left = budget.deadline().saturating_duration_since(Instant::now());
         let answer = wait::patiently(&self.engine.options, left, || self.run_once(budget, query())).await;

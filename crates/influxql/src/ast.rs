@@ -65,6 +65,32 @@ pub enum Statement {
         /// The condition on their readings; all if `None`.
         condition: Option<Expr>,
     },
+    /// `EXPLAIN [ANALYZE] SELECT …`
+    Explain {
+        /// The SELECT.
+        select: Box<Select>,
+        /// True if ANALYZE asks to run it.
+        analyze: bool,
+    },
+    /// `SHOW QUERIES`
+    ShowQueries,
+    /// `SHOW USERS`
+    ShowUsers,
+    /// `SHOW STATS [FOR 'module']`
+    ShowStats {
+        /// The module; all if `None`.
+        module: Option<String>,
+    },
+    /// `SHOW DIAGNOSTICS [FOR 'module']`
+    ShowDiagnostics {
+        /// The module; all if `None`.
+        module: Option<String>,
+    },
+    /// `KILL QUERY id [ON "host"]`. The host is ignored.
+    KillQuery {
+        /// The number that `SHOW QUERIES` lists.
+        id: u64,
+    },
     /// A statement of InfluxDB that is recognized by its keywords only.
     Unsupported {
         /// The keywords, such as `CREATE USER`.
@@ -187,6 +213,8 @@ pub struct Listing {
     pub keys: Option<KeyFilter>,
     /// `WHERE …`
     pub condition: Option<Expr>,
+    /// `GROUP BY …`, only with CARDINALITY.
+    pub group_by: Vec<Expr>,
     /// `LIMIT n`, 0 for all.
     pub limit: u64,
     /// `OFFSET n`

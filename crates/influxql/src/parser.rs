@@ -92,7 +92,7 @@ impl Parser<'_, '_> {
                 self.alter_policy()
             }
             TokenKind::Set => self.unsupported("SET PASSWORD", &[TokenKind::Password, TokenKind::For]),
-            TokenKind::Kill => self.unsupported("KILL QUERY", &[TokenKind::Query]),
+            TokenKind::Kill => self.kill(),
             _ => Err(unexpected(
                 &first,
                 &["SELECT", "DELETE", "SHOW", "CREATE", "DROP", "EXPLAIN", "GRANT", "REVOKE", "ALTER", "SET", "KILL"],

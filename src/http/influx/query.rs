@@ -355,6 +355,10 @@ async fn change(
             check_database_name(name)?;
             wait_for_deletion(app, app.ingest.drop_database(name, context.now, timeout)).await.map(|()| None)
         }
+        Statement::KillQuery { id } if !app.query.kill(*id, context.caller) => {
+            Err(ApiError::Bad(format!("no such query id: {id}")))
+        }
+        Statement::KillQuery { .. } => Ok(None),
         other => delete(app, other, context, waits).await,
     }
 }

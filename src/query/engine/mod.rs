@@ -13,7 +13,6 @@ pub mod frame;
 pub mod hours;
 mod kept;
 pub mod kinds;
-pub mod math;
 pub mod memory;
 pub mod number;
 pub mod plan;

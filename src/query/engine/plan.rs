@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::condition::Condition;
-use super::math::MathFunction;
-use super::number::Arithmetic;
+use super::number::{Arithmetic, MathFunction};
 use crate::bucket::meta::META_PREFIX;
 use crate::reading::{Family, Value};
 

@@ -6,7 +6,7 @@ use super::expand::takes;
 use super::statement::{StatementFailure, kind};
 use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
 use crate::query::engine::condition::{Condition, Term};
-use crate::query::engine::math::MathFunction;
+use crate::query::engine::number::MathFunction;
 use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
 use crate::query::influx::schema::Schema;
 use crate::reading::Family;

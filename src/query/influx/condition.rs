@@ -29,6 +29,11 @@ pub(super) fn condition(expr: &Expr, resolve: &mut impl FnMut(&str, Option<Refer
     }
 }
 
+/// Returns a condition in which every name means a tag.
+pub(super) fn of_tags(expr: &Expr) -> Condition {
+    condition(expr, &mut |name, _| Term::Tag(name.to_owned()))
+}
+
 /// Returns the terms that an operator joins, of which there can be tens of thousands.
 fn chained(mut expr: &Expr, joined_by: Operator) -> Vec<&Expr> {
     let mut terms = Vec::new();

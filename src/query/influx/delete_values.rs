@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::condition::condition;
+use super::condition::{condition, of_tags};
 use super::schema::{Schema, allows};
 use super::statement::StatementFailure;
 use crate::bucket::Renames;
@@ -250,7 +250,7 @@ fn selected_by_absence<'c>(condition: &'c Expr, names: &[ConditionName<'_>], pat
         Expr::Binary { .. } => {
             let compared = condition_names(condition);
             let unknown = compared.iter().find(|name| names.contains(name)).map(|(name, _)| *name)?;
-            let absent = super::condition::condition(condition, &mut |name, _| Term::Tag(name.to_owned()));
+            let absent = of_tags(condition);
             (absent.holds(&NoTags, patterns) == Some(true)).then_some(unknown)
         }
         _ => None,

@@ -1,10 +1,13 @@
 //! Runs parsed InfluxQL statements. Only `select`, `show` and `delete_targets` read data; the other modules are pure.
 
 mod build;
+mod cardinality;
 mod condition;
 mod delete_targets;
 mod delete_values;
 mod expand;
+mod explain;
+mod listing_filter;
 mod notices;
 mod plan;
 mod policies;
@@ -12,6 +15,7 @@ mod rows;
 mod run;
 mod schema;
 mod select;
+mod service;
 mod show;
 mod statement;
 mod zones;

@@ -1,6 +1,7 @@
 //! Runs statements that read.
 
 use super::rows::StatementAnswer;
+use super::service;
 use super::statement::{StatementContext, StatementFailure};
 use crate::influxql::Statement;
 use crate::query::Query;
@@ -30,10 +31,35 @@ impl Query {
             let run = Run { engine: &self.engine, patterns: &patterns, context };
             match statement {
                 Statement::Select(select) => run.select(select).await.map(Some),
-                Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
-                _ => run.show(statement).await,
+                Statement::Explain { select, analyze } => run.explain(select, *analyze).await.map(Some),
+                Statement::Unsupported { what } => Err(StatementFailure::Unsupported(unsupported(what))),
+                _ => {
+                    let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
+                    if service::show(statement, &self.budgets, context.caller, &mut answer).await? {
+                        return Ok(Some(answer));
+                    }
+                    run.show(statement).await
+                }
             }
         };
         self.in_turn(context.budget, context.database.unwrap_or_default(), run).await
     }
+}
+
+/// Says what to use instead of an unsupported statement.
+pub(super) fn unsupported(what: &str) -> String {
+    let instead = match what {
+        _ if what.ends_with("SHARD") || what.starts_with("SHOW SHARD") => {
+            "there are no shards: retention is by hour and day"
+        }
+        _ if what.contains("CONTINUOUS QUER") || what.ends_with("INTO") => {
+            "every hour has exact summaries, which GROUP BY time() uses"
+        }
+        _ if what.contains("SUBSCRIPTION") => "follow GET /api/v1/tail instead",
+        _ if what.contains("USER") || matches!(what, "GRANT" | "REVOKE" | "SHOW GRANTS" | "SET PASSWORD") => {
+            "there are no users: make tokens with hourglass token add"
+        }
+        _ => return what.to_owned(),
+    };
+    format!("{what}; {instead}")
 }

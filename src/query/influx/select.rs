@@ -4,7 +4,7 @@
 use super::plan::plan;
 use super::policies::resolve_database;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
-use super::run::Run;
+use super::run::{Run, unsupported};
 use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
 use crate::access::Effect;
@@ -35,7 +35,7 @@ pub struct SelectRows {
 }
 
 /// A source of a SELECT.
-enum RowSource {
+pub(super) enum RowSource {
     Sensors { database: String, chosen: Chosen },
     Rows(SelectRows),
 }
@@ -43,7 +43,7 @@ enum RowSource {
 impl Run<'_> {
     pub async fn select(self, select: &Select) -> Result<StatementAnswer, StatementFailure> {
         if select.into.is_some() {
-            return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
+            return Err(StatementFailure::Unsupported(unsupported("SELECT … INTO")));
         }
         let checked = check(select, &self.context.clock())?;
         let Some(rows) = self.run_select(select, &checked, &[]).await? else {
@@ -99,7 +99,7 @@ impl Run<'_> {
         Ok(Some(SelectRows { names: plan.names.clone(), groups, held }))
     }
 
-    async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
+    pub(super) async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
         let name = self.context.database_or(measurement.database.as_deref())?;
         let database =
             resolve_database(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
@@ -146,7 +146,7 @@ fn plain_tags(checked: &CheckedSelect) -> Vec<String> {
     checked.grouping.tags.iter().filter_map(tag).collect()
 }
 
-async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
+pub(super) async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
     let mut schema = Schema::default();
     let mut held = budget.hold(0)?;
     for source in sources {

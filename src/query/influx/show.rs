@@ -3,20 +3,23 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cardinality::{add_estimate, is_estimate};
+use super::condition::of_tags;
 use super::delete_values::tag_or_measurement;
+use super::listing_filter::{SeriesFilter, TagValues, check_times, holds_for_measurement};
 use super::policies::{format_duration, list_covered, resolve_database};
-use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
+use super::rows::{ResultCell, ResultSeries, StatementAnswer, row_bytes};
 use super::run::Run;
 use super::statement::StatementFailure;
 use crate::access::{Caller, Effect};
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
-    Cardinality, Expr, KeyFilter, Listing, ListingKind, Measurement, MeasurementName, Operator, Statement, split,
+    Expr, KeyFilter, Listing, ListingKind, Measurement, MeasurementName, Operator, Statement, split,
 };
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
-use crate::query::engine::condition::{Condition, Operand, Subject, Term};
+use crate::query::engine::condition::{Condition, Operand, Subject};
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::kinds::Kinds;
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
@@ -43,6 +46,9 @@ impl<'a> Run<'a> {
                 // As in InfluxDB, an unknown database has no measurements, which is no error.
                 Err(StatementFailure::UnknownDatabase(_))
                     if listing.kind == ListingKind::Measurements && listing.cardinality.is_none() => {}
+                Err(StatementFailure::UnknownDatabase(_)) if is_estimate(listing) => {
+                    add_estimate(0, &mut answer).await?
+                }
                 Err(failed) => return Err(failed),
             },
             _ => return Ok(None),
@@ -53,7 +59,8 @@ impl<'a> Run<'a> {
     /// Returns the sensors that a listing covers.
     async fn list_sensors(self, listing: &'a Listing) -> Result<SensorListing<'a>, StatementFailure> {
         let name = self.context.database_or(listing.database.as_deref())?;
-        let (_, condition) = split(listing.condition.as_ref(), &self.context.clock())?;
+        let (range, condition) = split(listing.condition.as_ref(), &self.context.clock())?;
+        check_times(listing, &range)?;
         let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
         let mut databases = Vec::new();
         for policy in listing.policies() {
@@ -66,12 +73,18 @@ impl<'a> Run<'a> {
             let here: Vec<Measurement> =
                 sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
             let sensors = self.readable_sensors(&database).await?;
-            let (steps, is_wanted) = sensor_filter(&here, condition.as_ref(), self.patterns)?;
-            let chosen = sensors.choose(self.context, steps, &is_wanted).await?;
-            drop(is_wanted);
+            let is_source = source_filter(&here, self.patterns);
+            let mut chosen = sensors.choose(self.context, here.len().max(1), &is_source).await?;
+            drop(is_source);
+            let is_by_series = listing.kind != ListingKind::Measurements || listing.cardinality.is_some();
+            if let Some(condition) = condition.as_ref().filter(|_| is_by_series) {
+                let filter = SeriesFilter::new(listing, condition, self.patterns, &chosen.entries)?;
+                let passes = |entry: &DirectoryEntry| filter.passes(entry);
+                chosen = Chosen::of(self.context.budget, &chosen.entries, of_tags(condition).steps(), passes).await?;
+            }
             parts.push(Part { database, chosen });
         }
-        Ok(SensorListing { parts, run: self, listing })
+        Ok(SensorListing { parts, run: self, listing, condition })
     }
 }
 
@@ -117,7 +130,7 @@ pub(super) fn sensor_filter<'a>(
         return Err(StatementFailure::NotOfTags);
     }
     let is_source = source_filter(sources, patterns);
-    let condition = condition.map(|expr| super::condition::condition(expr, &mut |name, _| Term::Tag(name.to_owned())));
+    let condition = condition.map(of_tags);
     let steps = condition.as_ref().map_or(1, Condition::steps) * sources.len().max(1);
     let holds = move |entry: &DirectoryEntry| {
         condition.as_ref().is_none_or(|condition| condition.holds(&Tags(entry), patterns) == Some(true))
@@ -136,7 +149,7 @@ pub(super) fn source_filter<'a>(
 }
 
 /// The tags of a sensor. Conditions of listings have no fields.
-struct Tags<'a>(&'a DirectoryEntry);
+pub(super) struct Tags<'a>(pub &'a DirectoryEntry);
 
 impl Subject for Tags<'_> {
     fn field(&self, _: usize) -> Operand<'_> {
@@ -175,22 +188,19 @@ fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl It
     rows.into_iter().skip(offset).take(limit)
 }
 
-fn count_row(count: usize) -> Rows<'static> {
-    let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-    Box::new(std::iter::once(vec![ResultCell::Value(count)]))
-}
-
 /// A listing with its sensors.
-struct SensorListing<'a> {
+pub(super) struct SensorListing<'a> {
     /// The sensors of the database and of its policies.
-    parts: Vec<Part>,
-    run: Run<'a>,
-    listing: &'a Listing,
+    pub parts: Vec<Part>,
+    pub run: Run<'a>,
+    pub listing: &'a Listing,
+    /// The condition without times.
+    condition: Option<Expr>,
 }
 
-struct Part {
+pub(super) struct Part {
     database: String,
-    chosen: Chosen,
+    pub chosen: Chosen,
 }
 
 /// Returns the metadata of a sensor under a key that is no tag of it.
@@ -203,18 +213,18 @@ fn metadata_value<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, st
 type ListedNames<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl SensorListing<'_> {
-    async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+    async fn show(&self, answer: &mut StatementAnswer) -> Result<(), StatementFailure> {
         let Listing { kind, cardinality, slimit, soffset, .. } = *self.listing;
         match (kind, cardinality) {
-            (_, Some(cardinality)) => self.count(cardinality, answer).await,
+            (_, Some(_)) => Ok(self.count(answer).await?),
             (ListingKind::Measurements, None) => self.measurements(answer).await,
-            (ListingKind::Series, None) => self.series(answer).await,
+            (ListingKind::Series, None) => Ok(self.series(answer).await?),
             (ListingKind::TagKeys, None) => {
                 self.by_measurement(&["tagKey"], &[], answer).await?;
                 answer.series = cut(std::mem::take(&mut answer.series), soffset, slimit).collect();
                 Ok(())
             }
-            (ListingKind::TagValues, None) => self.by_measurement(&["key", "value"], &[], answer).await,
+            (ListingKind::TagValues, None) => Ok(self.by_measurement(&["key", "value"], &[], answer).await?),
             (ListingKind::FieldKeys, None) => {
                 let mut kinds = Vec::with_capacity(self.parts.len());
                 for part in &self.parts {
@@ -225,12 +235,12 @@ impl SensorListing<'_> {
                             .await?,
                     );
                 }
-                self.by_measurement(&["fieldKey", "fieldType"], &kinds, answer).await
+                Ok(self.by_measurement(&["fieldKey", "fieldType"], &kinds, answer).await?)
             }
         }
     }
 
-    fn is_key(&self, key: &str) -> bool {
+    pub(super) fn is_key(&self, key: &str) -> bool {
         match &self.listing.keys {
             None => true,
             Some(KeyFilter::Is(wanted)) => key == wanted,
@@ -301,13 +311,47 @@ impl SensorListing<'_> {
         Ok(())
     }
 
-    async fn measurements(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+    async fn measurements(&self, answer: &mut StatementAnswer) -> Result<(), StatementFailure> {
         let (names, _held) = self.gather(&[]).await?;
         let matching = self.listing.matching.as_ref();
         let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.run.patterns));
-        let rows = names.into_keys().filter(wanted).map(|name| vec![ResultCell::text(name)]);
+        let mut names: Vec<&str> = names.into_keys().filter(wanted).collect();
+        if let Some(condition) = &self.condition {
+            let values = self.tag_values(condition).await?;
+            let none = TagValues::new();
+            let mut fulfilling = Vec::new();
+            for name in names {
+                let values = values.get(name).unwrap_or(&none);
+                if holds_for_measurement(condition, name, values, self.run.patterns)? {
+                    fulfilling.push(name);
+                }
+            }
+            names = fulfilling;
+        }
+        let rows = names.into_iter().map(|name| vec![ResultCell::text(name)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
-        answer.list(Some("measurements"), &["name"], rows).await
+        Ok(answer.list(Some("measurements"), &["name"], rows).await?)
+    }
+
+    /// Returns the values of the tags in a condition, by measurement.
+    async fn tag_values<'s>(&'s self, condition: &'s Expr) -> Result<BTreeMap<&'s str, TagValues<'s>>, QueryError> {
+        let mut keys = BTreeSet::new();
+        condition.each(&mut |part| {
+            if let Expr::Reference { name, .. } = part {
+                keys.insert(&**name);
+            }
+        });
+        let mut all: BTreeMap<&str, TagValues<'_>> = BTreeMap::new();
+        for entry in self.parts.iter().flat_map(|part| &part.chosen.entries) {
+            let values = all.entry(&*entry.sensor.measurement).or_default();
+            for key in &keys {
+                if let Some(value) = entry.tag(key) {
+                    values.entry(key).or_default().insert(value);
+                }
+            }
+            self.run.context.budget.pause().await?;
+        }
+        Ok(all)
     }
 
     /// Returns the sensor keys in order. A key in several policies occurs once.
@@ -325,21 +369,5 @@ impl SensorListing<'_> {
         let rows = self.keys().into_iter().map(|key| vec![ResultCell::text(key)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
         answer.list(None, &["key"], rows).await
-    }
-
-    async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let (names, _held) = self.gather(&[]).await?;
-        let all = match (self.listing.kind, cardinality) {
-            (ListingKind::Measurements, _) => names.len(),
-            (ListingKind::Series, Cardinality::Estimated) => self.keys().len(),
-            _ => {
-                for (measurement, names) in names {
-                    answer.list(Some(measurement), &["count"], count_row(names.len())).await?;
-                }
-                return Ok(());
-            }
-        };
-        let column = if cardinality == Cardinality::Exact { "count" } else { "cardinality estimation" };
-        answer.list(None, &[column], count_row(all)).await
     }
 }

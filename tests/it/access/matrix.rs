@@ -172,8 +172,14 @@ const ENDPOINTS: &[Case] = &[
 /// Statements for `GET` and `POST /query`. The parameters name the place, unless the statement does.
 const READS: &[(&str, &str, Need)] = &[
     ("", "SHOW DATABASES", Token),
+    ("", "SHOW QUERIES", Token),
+    ("", "SHOW USERS", Token),
+    ("", "SHOW STATS", Metrics),
+    ("", "SHOW DIAGNOSTICS", Metrics),
     ("db={db}&rp={rp}", "SELECT * FROM m", Read),
     ("db={db}&rp={rp}", "SELECT v FROM (SELECT v FROM m)", Read),
+    ("db={db}&rp={rp}", "EXPLAIN SELECT v FROM m", Read),
+    ("db={db}&rp={rp}", "EXPLAIN ANALYZE SELECT v FROM (SELECT v FROM m)", Read),
     ("db={db}&rp={rp}", "SELECT v FROM /m/ GROUP BY *", Read),
     ("db={db}&rp={rp}", "SHOW MEASUREMENTS", Read),
     ("db={db}&rp={rp}", "SHOW SERIES", Read),

@@ -181,9 +181,15 @@ impl Display for Statement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Statement::Select(_) => f.write_str("SELECT"),
-            Statement::ShowDatabases | Statement::ShowRetentionPolicies { .. } | Statement::Show(_) => {
-                f.write_str("SHOW")
-            }
+            Statement::ShowDatabases
+            | Statement::ShowRetentionPolicies { .. }
+            | Statement::Show(_)
+            | Statement::ShowQueries
+            | Statement::ShowUsers
+            | Statement::ShowStats { .. }
+            | Statement::ShowDiagnostics { .. } => f.write_str("SHOW"),
+            Statement::Explain { .. } => f.write_str("EXPLAIN"),
+            Statement::KillQuery { id } => write!(f, "KILL QUERY {id}"),
             Statement::CreateDatabase { name, policy } => {
                 write!(f, "CREATE DATABASE {}", Identifier(name))?;
                 policy.as_ref().map_or(Ok(()), |policy| policy.fmt(f))

@@ -8,7 +8,7 @@ impl Statement {
     pub fn patterns(&self) -> Vec<&str> {
         let mut found = Vec::new();
         match self {
-            Self::Select(select) => select_patterns(select, &mut found),
+            Self::Select(select) | Self::Explain { select, .. } => select_patterns(select, &mut found),
             Self::Show(Listing { matching, sources, keys, condition, .. }) => {
                 found.extend(matching.iter().chain(sources).filter_map(measurement_pattern));
                 if let Some(KeyFilter::Matches(pattern) | KeyFilter::MatchesNot(pattern)) = keys {
@@ -29,7 +29,7 @@ impl Statement {
     /// the database of a listing with the policy of each source. `None` stands for the request's database or policy.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
-            Self::Select(select) => each_database_of_select(select, take),
+            Self::Select(select) | Self::Explain { select, .. } => each_database_of_select(select, take),
             Self::ShowRetentionPolicies { database } => take(database.as_deref(), Some("")),
             Self::Show(listing) => {
                 listing.policies().into_iter().for_each(|policy| take(listing.database.as_deref(), policy));

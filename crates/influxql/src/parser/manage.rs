@@ -60,11 +60,23 @@ impl Parser<'_, '_> {
         }
     }
 
+    pub(super) fn kill(&mut self) -> Parsed<Statement> {
+        self.expect(TokenKind::Query)?;
+        let lexeme = self.next();
+        let id = match lexeme.token {
+            TokenKind::Integer => lexeme.text.parse().map_err(|error| invalid(&lexeme, error))?,
+            _ => return Err(unexpected(&lexeme, &["integer"])),
+        };
+        if self.accept(TokenKind::On) {
+            self.identifier()?;
+        }
+        Ok(Statement::KillQuery { id })
+    }
+
     pub(super) fn explain(&mut self) -> Parsed<Statement> {
-        self.accept(TokenKind::Analyze);
+        let analyze = self.accept(TokenKind::Analyze);
         self.expect(TokenKind::Select)?;
-        self.select()?;
-        Ok(Statement::Unsupported { what: "EXPLAIN" })
+        Ok(Statement::Explain { select: Box::new(self.select()?), analyze })
     }
 
     fn create_database(&mut self) -> Parsed<Statement> {

@@ -10,7 +10,7 @@ impl Parser<'_, '_> {
         match lexeme.token {
             TokenKind::Continuous => self.finish_unsupported("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
             TokenKind::Databases => Ok(Statement::ShowDatabases),
-            TokenKind::Diagnostics => self.finish_unsupported_module("SHOW DIAGNOSTICS"),
+            TokenKind::Diagnostics => Ok(Statement::ShowDiagnostics { module: self.for_module()? }),
             TokenKind::Field => self.show_field(),
             TokenKind::Grants => {
                 self.expect(TokenKind::For)?;
@@ -19,7 +19,7 @@ impl Parser<'_, '_> {
             }
             TokenKind::Measurement => self.expect_cardinality(ListingKind::Measurements),
             TokenKind::Measurements => self.show_measurements(),
-            TokenKind::Queries => self.finish_unsupported("SHOW QUERIES", &[]),
+            TokenKind::Queries => Ok(Statement::ShowQueries),
             TokenKind::Retention => {
                 self.expect(TokenKind::Policies)?;
                 Ok(Statement::ShowRetentionPolicies { database: self.on_database()? })
@@ -27,10 +27,10 @@ impl Parser<'_, '_> {
             TokenKind::Series => self.show_series(),
             TokenKind::Shard => self.finish_unsupported("SHOW SHARD GROUPS", &[TokenKind::Groups]),
             TokenKind::Shards => self.finish_unsupported("SHOW SHARDS", &[]),
-            TokenKind::Stats => self.finish_unsupported_module("SHOW STATS"),
+            TokenKind::Stats => Ok(Statement::ShowStats { module: self.for_module()? }),
             TokenKind::Subscriptions => self.finish_unsupported("SHOW SUBSCRIPTIONS", &[]),
             TokenKind::Tag => self.show_tag(),
-            TokenKind::Users => self.finish_unsupported("SHOW USERS", &[]),
+            TokenKind::Users => Ok(Statement::ShowUsers),
             _ => Err(unexpected(
                 &lexeme,
                 &[
@@ -61,11 +61,8 @@ impl Parser<'_, '_> {
         Ok(Statement::Unsupported { what })
     }
 
-    fn finish_unsupported_module(&mut self, what: &'static str) -> Parsed<Statement> {
-        if self.accept(TokenKind::For) {
-            self.string()?;
-        }
-        Ok(Statement::Unsupported { what })
+    fn for_module(&mut self) -> Parsed<Option<String>> {
+        if self.accept(TokenKind::For) { self.string().map(Some) } else { Ok(None) }
     }
 
     fn on_database(&mut self) -> Parsed<Option<String>> {
@@ -179,12 +176,12 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses the clauses after CARDINALITY. GROUP BY has no effect.
+    /// Parses the clauses after CARDINALITY.
     fn parse_cardinality(&mut self, kind: ListingKind, is_exact: bool) -> Parsed<Statement> {
         let mut listing = self.parse_scope(kind)?;
         listing.cardinality = Some(if is_exact { Cardinality::Exact } else { Cardinality::Estimated });
         listing.condition = self.condition()?;
-        self.group_by()?;
+        listing.group_by = self.group_by()?;
         listing.limit = self.count(TokenKind::Limit)?;
         listing.offset = self.count(TokenKind::Offset)?;
         Ok(Statement::Show(listing))

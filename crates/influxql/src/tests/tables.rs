@@ -90,7 +90,9 @@ fn the_known_differences_are_these() {
         ("create user", "ok CREATE USER"),
         ("create user bob with password 'x'; show databases", "ok CREATE USER ;; ok SHOW DATABASES"),
         ("grant all to bob", "ok GRANT"),
-        ("kill query 7", "ok KILL QUERY"),
+        ("kill query 7", "ok KILL QUERY 7"),
+        ("kill query 7 on host", "ok KILL QUERY 7"),
+        ("kill query x", "400 found x, expected integer at line 1, char 12"),
         // Functions that hourglass does not support are rejected for any arguments.
         (
             "select sample(value) from cpu",
