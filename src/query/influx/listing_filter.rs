@@ -75,9 +75,8 @@ impl<'a> SeriesFilter<'a> {
             (_, _, Expr::Literal(Literal::String(_) | Literal::Regex(_)) | Expr::Reference { .. }) => {
                 self.holds_for_tags(condition, entry)
             }
-            // No tag is a number. SHOW TAG VALUES ignores such a comparison.
-            _ if self.listing.cardinality.is_some() => false,
-            _ => self.listing.kind == ListingKind::TagValues || operator == Operator::NotEq,
+            // InfluxDB ignores comparisons with numbers, except in counts.
+            _ => self.listing.cardinality.is_none(),
         }
     }
 

@@ -95,7 +95,7 @@ fn a_query_without_q_is_400() {
 /// Regression: `SELECT temp FROM climat` was answered with nothing, so Grafana drew an empty panel.
 #[test]
 fn an_empty_answer_names_the_unknown_name() {
-    let client = client_with("notices", "climate,site=lab temp=1,humidity=2 1000000000");
+    let client = client_with("hints", "climate,site=lab temp=1,humidity=2 1000000000");
     let notice = |q: &str| {
         let answer = client.get("/query", &format!("q={}", encode(q))).expect(200);
         answer.header("x-hourglass-notice").map(str::to_owned)
@@ -121,14 +121,14 @@ fn an_empty_answer_names_the_unknown_name() {
     ] {
         assert_eq!(notice(q).as_deref(), expected, "{q}");
     }
-    let elsewhere = http::get(&shared().url("/query?db=notice&q=SELECT+temp+FROM+climate")).expect(200);
-    assert_eq!(elsewhere.json()["results"][0]["error"], json!("database not found: notice"));
-    let names = elsewhere.notice().strip_prefix("unknown database \"notice\"; ").and_then(|rest| rest.split_once(": "));
-    assert!(names.is_some_and(|(_, names)| names.starts_with("\"notices\"")), "{}", elsewhere.notice());
+    let elsewhere = http::get(&shared().url("/query?db=hint&q=SELECT+temp+FROM+climate")).expect(200);
+    assert_eq!(elsewhere.json()["results"][0]["error"], json!("database not found: hint"));
+    let names = elsewhere.notice().strip_prefix("unknown database \"hint\"; ").and_then(|rest| rest.split_once(": "));
+    assert!(names.is_some_and(|(_, names)| names.starts_with("\"hints\"")), "{}", elsewhere.notice());
     // Bodies are those of InfluxDB.
     let answer_text = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
     assert_eq!(answer_text("SELECT temp FROM climat"), "{\"results\":[{\"statement_id\":0}]}\n");
-    let url = shared().url("/query?db=notices&q=SELECT+temp+FROM+climat");
+    let url = shared().url("/query?db=hints&q=SELECT+temp+FROM+climat");
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
     assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));
 }

@@ -107,7 +107,7 @@ fn raw_quotes_are_encoded_in_request_lines_and_nowhere_else() {
     let rows = format!("{rows}\n");
     let close = "connection: close\r\n";
     let all = [length.clone(), get(select, ""), get("SHOW+\"", ""), length.clone(), get(select, close)];
-    let fault = "400 {\"error\":\"error parsing query: found \\\", expected ";
+    let fault = "400 {\"error\":\"error parsing query: found BADSTRING, expected ";
     for requests in [vec![all.concat()], all.to_vec(), all.concat().chars().map(String::from).collect()] {
         let answers = bodies(&server, &requests);
         assert_eq!(answers.len(), 5, "{answers:?}");
@@ -116,8 +116,8 @@ fn raw_quotes_are_encoded_in_request_lines_and_nowhere_else() {
         assert!(answers[2].starts_with(fault), "{answers:?}");
     }
     // Behind a chunked request nothing is encoded, and the quote is refused as before.
-    let refused = bodies(&server, &[get(select, ""), chunked, get(select, close)]);
-    assert_eq!(refused, [&*rows, "204 ", "400 "]);
+    let refused = bodies(&server, &[chunked, get(select, close)]);
+    assert_eq!(refused, ["204 ", "400 "]);
 }
 
 #[test]
