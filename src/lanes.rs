@@ -10,15 +10,19 @@
 //! lane only.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::telemetry::Metrics;
@@ -190,6 +194,22 @@ impl Slice {
             tokio::task::yield_now().await;
             *self = Self::begin();
         }
+    }
+}
+
+/// Turns by name, such as one per database.
+#[derive(Debug, Default)]
+pub struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    /// Waits for the turn of a name, which lasts until the guard is dropped.
+    pub async fn wait(&self, name: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.0.lock();
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(name.to_owned()).or_default().clone()
+        };
+        turn.lock_owned().await
     }
 }
 

@@ -2,7 +2,7 @@
 //! instance has added since.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,6 +41,19 @@ impl DirectoryEntry {
         match renames.shown_sensor(&self.stored) {
             Some(shown) => Self { sensor: Arc::new(shown), ..self },
             None => self,
+        }
+    }
+
+    /// Returns true if another entry of this stored sensor says the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.fields == other.fields && self.meta == other.meta
+    }
+
+    /// Replaces the fields with equal ones of `known`, or adds them to it. Sensors of a measurement have equal fields.
+    pub(super) fn share_fields(&mut self, known: &mut HashSet<Arc<[(Arc<str>, Family)]>>) {
+        match known.get(&self.fields) {
+            Some(same) => self.fields = same.clone(),
+            None => drop(known.insert(self.fields.clone())),
         }
     }
 
@@ -129,20 +142,23 @@ pub(super) fn stored_entry(document: SensorDocument) -> Option<DirectoryEntry> {
 pub(super) fn united(stored: &[DirectoryEntry], unflushed: Vec<crate::bucket::CatalogSensor>) -> Vec<DirectoryEntry> {
     let new = |of: crate::bucket::CatalogSensor| (of.sensor.key.clone(), entry(of.sensor, of.fields, of.meta));
     let mut by_key: HashMap<Box<str>, DirectoryEntry> = unflushed.into_iter().map(new).collect();
+    let mut entries: Vec<DirectoryEntry> = Vec::with_capacity(stored.len() + by_key.len());
     for entry in stored {
-        let Some(here) = by_key.get_mut(&entry.sensor.key) else {
-            by_key.insert(entry.sensor.key.clone(), entry.clone());
+        let Some(mut here) = by_key.remove(&entry.sensor.key) else {
+            entries.push(entry.clone());
             continue;
         };
         let is_new = |(name, _): &&(Arc<str>, Family)| here.family(name).is_none();
         let new: Vec<_> = entry.fields.iter().filter(is_new).cloned().collect();
         let meta = both(entry.meta.as_ref(), here.meta.as_ref());
         if !new.is_empty() {
-            *here = self::entry(here.sensor.clone(), here.fields.iter().cloned().chain(new).collect(), None);
+            here = self::entry(here.sensor.clone(), here.fields.iter().cloned().chain(new).collect(), None);
         }
         here.meta = meta;
+        entries.push(here);
     }
-    let mut entries: Vec<DirectoryEntry> = by_key.into_values().filter(|entry| !entry.fields.is_empty()).collect();
+    entries.extend(by_key.into_values());
+    entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
     entries
 }

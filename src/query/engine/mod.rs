@@ -37,6 +37,7 @@ use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadin
 use crate::clock::expiry_ns;
 use crate::config::QuerySettings;
 use crate::kinds::Kinds;
+use crate::lanes::Turns;
 use crate::reading::Hour;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
@@ -59,6 +60,8 @@ pub struct Engine {
     /// The kinds that sensors have by their measurement.
     pub sensor_kinds: Kinds,
     directory: Directory,
+    /// The turns to read the list of sensors of a database.
+    directory_turns: Turns,
     sensors: SensorCache,
     cache: Option<SummaryCache>,
     metrics: Metrics,
@@ -79,9 +82,18 @@ impl Engine {
         let sensor_bytes = options.cache_bytes / SENSORS_SHARE;
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
-        let (directory, metrics) = (Directory::default(), metrics.clone());
-        let sensor_kinds = Kinds::default();
-        Self { store, memtables, settings, options, sensor_kinds, directory, sensors, cache, metrics }
+        Self {
+            store,
+            memtables,
+            settings,
+            options,
+            sensor_kinds: Kinds::default(),
+            directory: Directory::default(),
+            directory_turns: Turns::default(),
+            sensors,
+            cache,
+            metrics: metrics.clone(),
+        }
     }
 
     /// The part of a range of times, in nanoseconds, of which a database may have readings. What it has only summaries of is

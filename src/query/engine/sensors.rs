@@ -20,20 +20,33 @@ impl Engine {
     /// # Errors
     /// If the store does not answer, or the WAL is still being read back.
     pub async fn directory(&self, budget: &Budget, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
-        // Read before anything else: the next call sees a newer version if sensors are added meanwhile, and merges
-        // again.
-        let version = self.memtables.catalog_version(Some(database))?;
-        let renames = self.renames(database);
-        let known = self.directory.lock().get(database).cloned();
-        let is_fresh =
-            |known: &KnownSensors| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
-        let fresh = known.filter(is_fresh);
-        if let Some(known) = fresh.as_ref().filter(|known| known.version == version && known.renames == renames) {
-            return Ok(known.sensors.clone());
-        }
-        let (read, since, stored) = match fresh {
-            Some(known) => (known.read, known.since, known.stored),
-            None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
+        let asked = Instant::now();
+        let mut turn = None;
+        let (version, renames, known, is_fresh) = loop {
+            // Read before anything else: the next call sees a newer version if sensors are added meanwhile, and merges
+            // again.
+            let version = self.memtables.catalog_version(Some(database))?;
+            let renames = self.renames(database);
+            let known = self.directory.lock().get(database).cloned();
+            let is_fresh = known.as_ref().is_some_and(|known| {
+                (known.read.elapsed() < max_age || known.read >= asked) && known.since.deletions == version.deletions
+            });
+            let is_same = |known: &&KnownSensors| is_fresh && known.version == version && known.renames == renames;
+            if let Some(known) = known.as_ref().filter(is_same) {
+                return Ok(known.sensors.clone());
+            }
+            if turn.is_some() {
+                break (version, renames, known, is_fresh);
+            }
+            // Lists take much memory, so those who wait take that of the one before them.
+            turn = Some(budget.waiting(self.directory_turns.wait(database)).await);
+        };
+        let (read, since, stored) = match known {
+            Some(known) if is_fresh => (known.read, known.since, known.stored),
+            known => {
+                let earlier = known.map(|known| known.stored).unwrap_or_default();
+                (Instant::now(), version, Arc::new(self.stored_sensors(budget, database, &earlier).await?))
+            }
         };
         let unflushed = self.memtables.catalog_sensors(database, since);
         let named = |sensors| match &renames {
@@ -87,13 +100,21 @@ impl Engine {
     /// If the store does not answer, or the WAL is still being read back.
     pub async fn as_stored(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
         let version = self.memtables.catalog_version(Some(database))?;
-        let stored = self.stored_sensors(budget, database).await?;
+        let stored = self.stored_sensors(budget, database, &[]).await?;
         Ok(united(&stored, self.memtables.catalog_sensors(database, version)))
     }
 
-    async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
+    /// Lists the stored sensors. The entries of an `earlier` list that have not changed are the same in memory.
+    async fn stored_sensors(
+        &self,
+        budget: &Budget,
+        database: &str,
+        earlier: &[DirectoryEntry],
+    ) -> Result<Vec<DirectoryEntry>, QueryError> {
         let mut filter = first_batch();
-        let (mut entries, mut texts) = (Vec::new(), HashSet::new());
+        let mut entries: Vec<DirectoryEntry> = Vec::new();
+        let mut texts = HashSet::new();
+        let mut field_sets = HashSet::new();
         loop {
             let mut batch = budget.waiting(self.store.list_sensors(database, &filter)).await?;
             let is_last = batch.len() < filter.limit;
@@ -101,7 +122,14 @@ impl Engine {
             filter.limit = next_batch(filter.limit, batch.iter());
             budget.pause().await?;
             batch.iter_mut().for_each(|document| document.meta.share(&mut texts));
-            entries.extend(batch.into_iter().filter_map(stored_entry));
+            for mut entry in batch.into_iter().filter_map(stored_entry) {
+                let place = earlier.binary_search_by(|earlier| earlier.stored.key.cmp(&entry.stored.key));
+                match place.ok().map(|place| &earlier[place]).filter(|earlier| earlier.is_same(&entry)) {
+                    Some(same) => entry = same.clone(),
+                    None => entry.share_fields(&mut field_sets),
+                }
+                entries.push(entry);
+            }
             if is_last {
                 return Ok(entries);
             }
