@@ -24,6 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinHandle};
+use tracing::{Instrument, Span};
 
 use crate::telemetry::Metrics;
 
@@ -147,23 +148,25 @@ impl Lanes {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Starts a task in a lane.
+    /// Starts a task in a lane, in the current span.
     pub fn spawn<F>(&self, lane: Lane, work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         match lane {
             Lane::Io => self.io.spawn(work),
-            Lane::Bulk => self.bulk.spawn(measured(lane, self.metrics.clone(), work)),
-            Lane::Query => self.query.spawn(measured(lane, self.metrics.clone(), work)),
+            Lane::Bulk => self.bulk.spawn(measured(lane, self.metrics.clone(), work).in_current_span()),
+            Lane::Query => self.query.spawn(measured(lane, self.metrics.clone(), work).in_current_span()),
         }
     }
 
-    /// Runs work in a lane. If the returned future is dropped, the work ends at its next await.
+    /// Runs work in a lane, in the current span, whose field `lane` it sets. If the returned future is dropped, the work
+    /// ends at its next await.
     pub async fn run<F>(&self, lane: Lane, work: F) -> F::Output
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
+        Span::current().record("lane", lane.name());
         if lane == Lane::current() {
             return work.await;
         }

@@ -111,7 +111,7 @@ fn each_endpoint_runs_in_its_lane() {
     let logged = || -> BTreeMap<(String, String), String> {
         let events =
             server.stderr().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect::<Vec<_>>();
-        let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        let text = |event: &Value, key: &str| event["span"][key].as_str().unwrap_or_default().to_owned();
         let requests = events.iter().filter(|event| event["message"] == "request");
         requests.map(|event| ((text(event, "method"), text(event, "route")), text(event, "lane"))).collect()
     };

@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
+use tracing::Span;
 
 use crate::access::{Caller, Effect};
 use crate::clock::now_ns;
@@ -57,6 +58,7 @@ pub async fn write(
     match read {
         Err(error) => request.respond(Err(error)).await,
         Ok((options, SmallBody::Complete(body))) => {
+            Span::current().record("lane", Lane::current().name());
             let taken = request.take(&options, body).await;
             request.respond(taken).await
         }
@@ -91,9 +93,7 @@ impl WriteRequest {
                 Ok(body) => self.take(&options, body).await,
                 Err(error) => Err(error),
             };
-        let mut response = self.respond(taken).await;
-        response.extensions_mut().insert(Lane::current());
-        response
+        self.respond(taken).await
     }
 
     async fn take(&mut self, options: &WriteOptions, (body, admission): ReadBody) -> ApiResult<Ack> {

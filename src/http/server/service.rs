@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 use tracing::Instrument;
+use tracing::field::Empty;
 
 use super::auth;
 use super::body;
@@ -96,14 +97,14 @@ impl HttpService {
         let method = method_label(request.method());
         let route = found.route;
         let id_text = id.to_str().unwrap_or_default();
-        let span = tracing::debug_span!("request", id = id_text, method, route);
+        let span = tracing::debug_span!("request", id = id_text, method, route, lane = Empty);
         let address = self.client_policy.client_address(peer.address, request.headers());
         let context = RequestContext { route, peer, address };
         let cors = self.client_policy.cors.for_route(route);
         let origin = cors.allowed_origin(request.headers());
         let mut response = match cors.preflight(&request, origin.as_ref()) {
             Some(response) => response,
-            None => self.dispatch(request, found.endpoint, context).instrument(span).await,
+            None => self.dispatch(request, found.endpoint, context).instrument(span.clone()).await,
         };
         let duration = started.elapsed();
         let status = response.status().as_u16();
@@ -114,8 +115,7 @@ impl HttpService {
         if duration >= SLOW && !is_query && !is_long_running(route) {
             tracing::warn!(id = id_text, method, route, status, seconds, %address, "slow request");
         } else {
-            let lane = response.extensions().get().map_or(Lane::Io, |lane: &Lane| *lane).name();
-            tracing::debug!(id = id_text, method, route, status, seconds, lane, "request");
+            span.in_scope(|| tracing::debug!(status, seconds, "request"));
         }
         let headers = response.headers_mut();
         cors.add_headers(headers, origin);
@@ -254,13 +254,8 @@ impl HttpService {
 /// Awaits an answer and sends its body from the lane where it is called, if the body is not in memory yet: it is
 /// compressed as it is read.
 async fn deliver(answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    let mut response = answer.await.unwrap_or_else(|never| match never {});
-    let lane = Lane::current();
-    if lane == Lane::Io {
-        return response;
-    }
-    response.extensions_mut().insert(lane);
-    if !response.headers().contains_key(header::CONTENT_ENCODING) {
+    let response = answer.await.unwrap_or_else(|never| match never {});
+    if Lane::current() == Lane::Io || !response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
     response.map(|mut body| {
