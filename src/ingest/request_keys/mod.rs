@@ -6,7 +6,7 @@
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -71,6 +71,10 @@ struct KeyIndex {
     by_hash: HashMap<KeyHash, StoredKey>,
     /// The hash and `remembered_ns` of each key by owner, oldest first. A key that was remembered twice is listed twice.
     order: HashMap<u32, VecDeque<(KeyHash, i64)>>,
+    /// The `remembered_ns` of each owner's oldest key, with the owner.
+    by_age: BTreeSet<(i64, u32)>,
+    /// The number of each owner's keys, with the owner.
+    by_count: BTreeSet<(usize, u32)>,
     /// The number of keys in `order`.
     count: usize,
     /// Keys of requests that are being written.
@@ -125,29 +129,42 @@ impl Drop for KeyInFlight {
 
 impl KeyIndex {
     fn add(&mut self, key: StoredKey) {
-        self.order.entry(key.owner).or_default().push_back((key.hash, key.remembered_ns));
+        self.update_owner(key.owner, |keys| keys.push_back((key.hash, key.remembered_ns)));
         self.count += 1;
         self.by_hash.insert(key.hash, key);
+    }
+
+    /// Changes the keys of an owner.
+    fn update_owner<T>(&mut self, owner: u32, change: impl FnOnce(&mut VecDeque<(KeyHash, i64)>) -> T) -> T {
+        let keys = self.order.entry(owner).or_default();
+        if let Some((_, oldest)) = keys.front() {
+            self.by_age.remove(&(*oldest, owner));
+            self.by_count.remove(&(keys.len(), owner));
+        }
+        let changed = change(keys);
+        match keys.front() {
+            Some((_, oldest)) => {
+                self.by_age.insert((*oldest, owner));
+                self.by_count.insert((keys.len(), owner));
+            }
+            None => drop(self.order.remove(&owner)),
+        }
+        changed
     }
 
     /// Forgets keys from before `start_ns`. Above `count_max`, forgets the oldest key of the owner with the most keys, so
     /// that no owner displaces the keys of others.
     fn prune(&mut self, start_ns: i64, count_max: usize) {
-        let owners: Vec<u32> = self.order.keys().copied().collect();
-        for owner in owners {
-            while self.order[&owner].front().is_some_and(|(_, remembered_ns)| *remembered_ns < start_ns) {
-                self.forget_oldest(owner);
-            }
+        while let Some(&(_, owner)) = self.by_age.first().filter(|(oldest_ns, _)| *oldest_ns < start_ns) {
+            self.forget_oldest(owner);
         }
-        self.order.retain(|_, keys| !keys.is_empty());
-        while self.count > count_max {
-            let Some((owner, _)) = self.order.iter().max_by_key(|(_, keys)| keys.len()) else { break };
-            self.forget_oldest(*owner);
+        while let Some(&(_, owner)) = self.by_count.last().filter(|_| self.count > count_max) {
+            self.forget_oldest(owner);
         }
     }
 
     fn forget_oldest(&mut self, owner: u32) {
-        let oldest = self.order.get_mut(&owner).and_then(VecDeque::pop_front);
+        let oldest = self.update_owner(owner, VecDeque::pop_front);
         let Some((hash, remembered_ns)) = oldest else { return };
         self.count -= 1;
         if self.by_hash.get(&hash).is_some_and(|key| key.remembered_ns == remembered_ns) {

@@ -85,6 +85,25 @@ async fn a_sender_displaces_only_keys_of_its_own() {
     assert_eq!(flood, (1000 - 54..1000).collect::<Vec<_>>());
 }
 
+/// Regression: each write with a key visited the keys of all senders. The indexes that replace the visit agree with it.
+#[test]
+fn the_oldest_and_the_most_keys_are_found_without_a_visit_of_all_senders() {
+    let mut index = KeyIndex::default();
+    for number in 0..3_000_u32 {
+        let owner = number * number % 97 % 31;
+        let hash = hash_key([&number.to_string(), "", ""]);
+        index.add(StoredKey { hash, owner, body_hash: 7, base: 5, remembered_ns: i64::from(number) });
+        // Sometimes the age decides, sometimes the number.
+        let start_ns = i64::from(number) - if number % 500 < 250 { 100 } else { 1000 };
+        index.prune(start_ns, 150);
+        let oldest = index.order.iter().map(|(owner, keys)| (keys[0].1, *owner)).collect::<BTreeSet<_>>();
+        let counts = index.order.iter().map(|(owner, keys)| (keys.len(), *owner)).collect::<BTreeSet<_>>();
+        assert_eq!((&index.by_age, &index.by_count), (&oldest, &counts));
+        assert!(index.count <= 150 && index.by_age.first().is_some_and(|(oldest_ns, _)| *oldest_ns >= start_ns));
+        assert_eq!(index.by_hash.len(), index.count);
+    }
+}
+
 #[test]
 fn the_largest_record_is_within_its_limit() {
     let largest =
