@@ -27,8 +27,8 @@ const TEXT_BYTES_MAX: usize = 200;
 pub struct Budgets {
     options: QuerySettings,
     used: AtomicUsize,
-    /// Bytes in use per token. An entry exists while the token has a running request.
-    tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
+    /// Shares per token. An entry exists while the token has a running request.
+    tokens: Mutex<HashMap<Box<str>, Weak<TokenShare>>>,
     /// Permits for running queries (`query.concurrent`). A paused query has no permit.
     turns: Arc<Semaphore>,
     /// Permits for queries that continue after a pause. There is one fewer than cores, so that one core is free for
@@ -49,6 +49,14 @@ pub struct RunningQuery {
     pub duration: Duration,
 }
 
+/// The use of the shares of one token.
+#[derive(Debug)]
+struct TokenShare {
+    bytes: AtomicUsize,
+    /// Permits for half of the running queries.
+    turns: Arc<Semaphore>,
+}
+
 /// The budget of one request. It is cheap to clone, and dropping the last clone releases it.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<RequestBudget>);
@@ -56,7 +64,7 @@ pub struct Budget(Arc<RequestBudget>);
 #[derive(Debug)]
 struct RequestBudget {
     budgets: Arc<Budgets>,
-    token: Option<Arc<AtomicUsize>>,
+    token: Option<Arc<TokenShare>>,
     who: String,
     text: String,
     id: u64,
@@ -80,6 +88,8 @@ struct RequestBudget {
 struct ComputeTurn {
     /// Time at which the request pauses.
     slice_end: Instant,
+    /// A permit of the token's share.
+    share: Option<OwnedSemaphorePermit>,
     turn: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
@@ -111,7 +121,7 @@ impl Budgets {
     /// Begins a request. If it is slow, the name of the caller and the first 200 bytes of the text are logged.
     #[must_use]
     pub fn begin(self: &Arc<Self>, caller: &Caller, text: &str) -> Budget {
-        let token = matches!(caller, Caller::Holder(_)).then(|| self.token_usage(caller.name()));
+        let token = matches!(caller, Caller::Holder(_)).then(|| self.token_share(caller.name()));
         let now = Instant::now();
         let ends = text.char_indices().map(|(index, c)| index + c.len_utf8());
         let request = Arc::new(RequestBudget {
@@ -130,7 +140,7 @@ impl Budgets {
             is_answered: AtomicBool::new(false),
             expired: Mutex::default(),
             has_overflowed: AtomicBool::new(false),
-            turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, turn: None, long: None }),
+            turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, share: None, turn: None, long: None }),
         });
         self.running.lock().insert(request.id, Arc::downgrade(&request));
         Budget(request)
@@ -159,15 +169,16 @@ impl Budgets {
         true
     }
 
-    fn token_usage(&self, name: &str) -> Arc<AtomicUsize> {
+    fn token_share(&self, name: &str) -> Arc<TokenShare> {
         let mut tokens = self.tokens.lock();
-        if let Some(used) = tokens.get(name).and_then(Weak::upgrade) {
-            return used;
+        if let Some(share) = tokens.get(name).and_then(Weak::upgrade) {
+            return share;
         }
-        tokens.retain(|_, used| used.strong_count() > 0);
-        let used = Arc::new(AtomicUsize::new(0));
-        tokens.insert(name.into(), Arc::downgrade(&used));
-        used
+        tokens.retain(|_, share| share.strong_count() > 0);
+        let turns = Arc::new(Semaphore::new(self.options.concurrent.div_ceil(2)));
+        let share = Arc::new(TokenShare { bytes: AtomicUsize::new(0), turns });
+        tokens.insert(name.into(), Arc::downgrade(&share));
+        share
     }
 }
 
@@ -195,7 +206,7 @@ impl Budget {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });
         }
-        if token.as_ref().is_some_and(|token| !add(token, bytes, token_bytes)) {
+        if token.as_ref().is_some_and(|token| !add(&token.bytes, bytes, token_bytes)) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             budgets.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::TokenFull { limit: token_bytes });
@@ -205,7 +216,7 @@ impl Budget {
 
     fn give_back(&self, bytes: usize) {
         let RequestBudget { budgets, token, used, .. } = &*self.0;
-        for counter in [used, &budgets.used].into_iter().chain(token.as_deref()) {
+        for counter in [used, &budgets.used].into_iter().chain(token.as_ref().map(|token| &token.bytes)) {
             counter.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -278,9 +289,11 @@ impl Budget {
         if Instant::now() >= self.deadline() {
             return Err(QueryError::Timeout { limit: options.timeout });
         }
-        let turn = timeout_at(self.deadline(), turns.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
+        let turn = async { (self.0.wait_for_share().await, turns.clone().acquire_owned().await) };
+        let turn = timeout_at(self.deadline(), turn).await;
+        let Ok((share, Ok(turn))) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
         let mut state = self.0.turn.lock();
+        state.share = share;
         state.turn = Some(turn);
         state.slice_end = Instant::now() + SLICE;
         Ok(())
@@ -302,9 +315,14 @@ impl Budget {
         }
         self.release_turn();
         tokio::task::yield_now().await;
-        let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
-        let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
-        *self.0.turn.lock() = ComputeTurn { slice_end: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        // The share is first, so that nobody waits for it with a permit that others need.
+        let permits = async {
+            let share = self.0.wait_for_share().await;
+            let long = long.clone().acquire_owned().await.ok();
+            (share, long, turns.clone().acquire_owned().await.ok())
+        };
+        let (share, long, turn) = timeout_at(self.deadline(), permits).await.map_err(|_| over())?;
+        *self.0.turn.lock() = ComputeTurn { slice_end: Instant::now() + SLICE, share, turn, long };
         Ok(())
     }
 
@@ -326,6 +344,7 @@ impl Budget {
     /// Releases the processor permits until the next turn.
     pub fn release_turn(&self) {
         let mut state = self.0.turn.lock();
+        state.share = None;
         state.turn = None;
         state.long = None;
     }
@@ -428,7 +447,28 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    /// Regression: one token could hold all turns until its queries timed out.
+    #[tokio::test]
+    async fn one_token_has_at_most_half_of_the_turns() {
+        let options = QuerySettings { concurrent: 4, ..crate::query::options::unbounded_settings() };
+        let budgets = Budgets::new(options);
+        let begin = |token: &str| {
+            let mut request = Arc::into_inner(budgets.begin(&Caller::Anybody, "").0).expect("the only budget");
+            request.token = Some(budgets.token_share(token));
+            Budget(Arc::new(request))
+        };
+        let greedy = [(); 3].map(|()| begin("greedy"));
+        let has_turn = |budget: &Budget| matches!(budget.wait_for_turn().now_or_never(), Some(Ok(())));
+        assert_eq!([0, 1, 2].map(|number| has_turn(&greedy[number])), [true, true, false]);
+        let others = ["one", "two", "three"].map(begin);
+        assert_eq!([0, 1, 2].map(|number| has_turn(&others[number])), [true, true, false]);
+        greedy[0].release_turn();
+        assert!(has_turn(&greedy[2]));
+    }
 
     /// Regression: later statements of a request without time left failed with "too many queries" if no permit was
     /// free, and ran otherwise. Both must be a timeout.
