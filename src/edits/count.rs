@@ -34,11 +34,11 @@ impl Edits {
     /// # Errors
     /// If the acked readings cannot be stored and read in time, or the deletion would be refused.
     pub async fn count(&self, targets: Vec<DeleteTargets>) -> Result<Vec<DeletionCount>, EditError> {
-        let Ok(_turn) = self.turn.acquire().await else { return Err(IngestError::Stopping.into()) };
         self.ingest.flush(self.options.timeout).await?;
         let mut counts: Vec<DeletionCount> = Vec::new();
         let mut sensors: HashSet<Box<str>> = HashSet::new();
         for target in targets {
+            let _turn = self.turn(&target.database).await?;
             if target.values.is_none() {
                 let checked = self.ingest.retention.check_deletion(&target.database, &target.range);
                 checked.map_err(IngestError::from)?;
@@ -103,7 +103,7 @@ impl Edits {
         sensors: &[Arc<Sensor>],
         hours: &Range<Hour>,
     ) -> Result<Option<Vec<u64>>, EditError> {
-        let bytes = ReadBounds::for_memory(self.options.read_bytes).batch_bytes;
+        let bytes = ReadBounds::for_memory(self.read_bytes()).batch_bytes;
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let wanted = Projection::SUMMARIES;
         if let Some(pages) = self.store.scan_sensors(database, &keys, hours.clone(), &wanted, bytes).await? {

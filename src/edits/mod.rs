@@ -10,32 +10,38 @@ mod resolve;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit, watch};
 
 pub use self::count::DeletionCount;
 pub use self::delete::ValueDeletion;
 pub use self::error::EditError;
-use crate::ingest::Ingest;
+use crate::bucket::settings::owner;
+use crate::ingest::{Ingest, IngestError};
+use crate::lanes::Turns;
 use crate::query::Query;
 use crate::store::MergedView;
+
+/// Maximum number of edits at a time, because each takes as much memory as a large query.
+const TURNS: usize = 2;
 
 /// The limits of edits.
 #[derive(Debug, Clone, Copy)]
 pub struct EditOptions {
     /// Maximum time that a caller waits for an edit, which then continues in the background.
     pub timeout: Duration,
-    /// The approximate bytes of memory for reading the store.
+    /// The approximate bytes of memory for reading the store, of all edits.
     pub read_bytes: usize,
 }
 
-/// Carries out edits, one at a time, because each takes as much memory as a large query.
+/// Carries out edits, one at a time in a database and its policies.
 #[derive(Debug)]
 pub struct Edits {
     ingest: Arc<Ingest>,
     query: Arc<Query>,
     store: Arc<MergedView>,
     options: EditOptions,
-    turn: Semaphore,
+    turns: Semaphore,
+    database_turns: Turns,
     /// Becomes true when the service stops.
     stopping: watch::Receiver<bool>,
 }
@@ -49,6 +55,19 @@ impl Edits {
         options: EditOptions,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { ingest, query, store, options, turn: Semaphore::new(1), stopping }
+        Self { ingest, query, store, options, turns: Semaphore::new(TURNS), database_turns: Turns::default(), stopping }
+    }
+
+    /// Waits until a database has a turn, which lasts until both guards are dropped.
+    async fn turn(&self, database: &str) -> Result<(OwnedMutexGuard<()>, SemaphorePermit<'_>), IngestError> {
+        // First that of the database, so that no database waits with a turn that others need.
+        let own = self.database_turns.wait(owner(database)).await;
+        let any = self.turns.acquire().await.map_err(|_| IngestError::Stopping)?;
+        Ok((own, any))
+    }
+
+    /// Returns the approximate bytes of memory for one edit.
+    fn read_bytes(&self) -> usize {
+        self.options.read_bytes / TURNS
     }
 }

@@ -39,7 +39,7 @@ impl<'a> ResolvedReadings<'a> {
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
             let hours = Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next();
             let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
-            let bounds = ReadBounds::for_memory(edits.options.read_bytes);
+            let bounds = ReadBounds::for_memory(edits.read_bytes());
             Parts::new(&edits.store, database, hours, bounds).single_pages(Arc::new(keys))
         });
         Self { target, before, range, parts, last: None, sensors: 0, readings: 0, later: 0 }

@@ -67,6 +67,32 @@ fn slow_bodies_of_one_token_do_not_block_others() {
     drop(slow);
 }
 
+/// Regression: deletions by value and previews had one turn for all databases, which one tenant could keep.
+#[test]
+fn a_deletion_by_value_does_not_block_other_databases() {
+    let halt = Halt::already_set();
+    let server = halt.launch(Launch::embedded(), "part_resolved").start();
+    for database in ["big", "small"] {
+        post(&server.url(&format!("/write?precision=s&db={database}")), "m,s=1 v=1 1768485600", &[]).expect(204);
+    }
+    let delete = |database: &str, parameters: &str| {
+        let q = encode("DELETE FROM m WHERE v > 0");
+        post(&server.url(&format!("/query?db={database}&q={q}{parameters}")), "", &[]).expect(200).text().to_string()
+    };
+    std::thread::scope(|scope| {
+        let deletes = scope.spawn(|| delete("big", ""));
+        halt.await_met("the deletion has its turn");
+        let waits = scope.spawn(|| delete("big", "&dry_run=true"));
+        let preview = delete("small", "&dry_run=true");
+        assert!(preview.contains("[\"small\",1,1"), "{preview}");
+        assert!(!deletes.is_finished() && !waits.is_finished());
+        halt.lift();
+        let deleted = deletes.join().expect("an answer");
+        assert!(deleted.contains("deleted 1 readings"), "{deleted}");
+        waits.join().expect("an answer");
+    });
+}
+
 /// Regression: an import of metadata held a lock of the whole process for 37 s, and other tenants got 503.
 #[test]
 fn an_import_of_metadata_does_not_block_other_databases() {
