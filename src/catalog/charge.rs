@@ -93,6 +93,13 @@ impl Charge {
         }
     }
 
+    /// Changes the charge to exactly this many bytes.
+    pub fn set(&self, bytes: usize) {
+        let charged = self.0.as_ref().map_or(0, |own| own.charged.load(Ordering::Relaxed));
+        self.grow(bytes.saturating_sub(charged));
+        self.shrink(charged.saturating_sub(bytes));
+    }
+
     /// Releases bytes that [`Charge::grow`] charged.
     pub fn shrink(&self, bytes: usize) {
         if let Some(ChargedBytes { account, charged }) = &self.0 {
@@ -149,6 +156,10 @@ mod tests {
         drop(copy);
         assert_eq!((bytes.used_bytes(), account.bytes()), (95, 65));
         one.shrink(5);
+        assert_eq!((bytes.used_bytes(), account.bytes()), (90, 60));
+        one.set(70);
+        assert_eq!((bytes.used_bytes(), account.bytes()), (100, 70));
+        one.set(60);
         assert_eq!((bytes.used_bytes(), account.bytes()), (90, 60));
         drop(one);
         assert_eq!((bytes.used_bytes(), account.bytes(), bytes.fits(70, 100)), (30, 0, true));

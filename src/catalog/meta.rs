@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::charge::{Account, Charge};
 use crate::bucket::Meta;
 use crate::reading::Stamp;
 
@@ -41,6 +42,17 @@ struct NewEntry {
     unstored: usize,
     /// The time at which the last change was noted or stored.
     since: Instant,
+    charge: Charge,
+}
+
+/// Estimates the memory of new metadata with `bytes` of names and values: of the entry here, and of the change that a shard
+/// keeps until it is stored. They share their texts.
+pub fn memory_of_meta(key: &str, names: usize, bytes: usize) -> usize {
+    /// Both map entries, in maps that are half full, and the parts of a change besides its metadata.
+    const FIXED: usize = 800;
+    /// Both list entries, and the overhead of two texts.
+    const PER_NAME: usize = 160;
+    FIXED + key.len() + names * PER_NAME + bytes
 }
 
 impl NewEntry {
@@ -57,17 +69,23 @@ impl Default for NewMeta {
 }
 
 impl NewMeta {
-    /// Notes a logged change. `list_age` is the maximum age of a sensor list.
-    pub fn note(&self, key: &str, change: &Meta, list_age: Duration) {
+    /// Notes a logged change, and charges it. `list_age` is the maximum age of a sensor list.
+    pub fn note(&self, account: &Arc<Account>, key: &str, change: &Meta, list_age: Duration) {
         let mut state = self.0.lock();
         state.list_age = list_age;
         state.prune();
         let now = Instant::now();
-        let new = || NewEntry { meta: Arc::default(), unstored: 0, since: now };
+        let new = || NewEntry { meta: Arc::default(), unstored: 0, since: now, charge: account.charge(0) };
         let entry = state.sensors.entry(key.into()).or_insert_with(new);
         Arc::make_mut(&mut entry.meta).merge(change);
+        entry.charge.set(memory_of_meta(key, entry.meta.entries().count(), entry.meta.bytes()));
         entry.unstored += 1;
         entry.since = now;
+    }
+
+    /// Releases the memory of entries that every list has by now.
+    pub fn prune(&self) {
+        self.0.lock().prune();
     }
 
     /// Notes that this many changes of a sensor are stored.

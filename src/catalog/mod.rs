@@ -27,6 +27,7 @@ pub use self::claims::Claims;
 pub use self::copy::CatalogCopy;
 pub use self::database::{Database, SensorsRead, WantedSensor};
 pub use self::fields::SensorFields;
+pub use self::meta::memory_of_meta;
 pub use self::sensor::KnownSensor;
 
 use self::charge::Account;
@@ -58,6 +59,8 @@ pub struct Catalog {
     /// Deletions in progress, by database. Stored documents of these databases are ignored, as they may be about to go.
     deleting: Mutex<HashMap<String, InProgress>>,
     sensors_max: usize,
+    /// The account of new metadata of all databases.
+    meta_account: Arc<Account>,
     /// True once a second database was seen.
     has_others: AtomicBool,
     /// Maximum age of a sensor list that was read from the store.
@@ -99,12 +102,14 @@ pub enum DatabaseRefusal {
 
 impl Catalog {
     pub fn new(options: &Settings) -> Self {
+        let state = Arc::new(CatalogState::new(options.catalog.max_bytes, options.kinds.clone()));
         Self {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            state: Arc::new(CatalogState::new(options.catalog.max_bytes, options.kinds.clone())),
+            meta_account: state.bytes.account(None),
+            state,
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.limits.sensors,
@@ -404,8 +409,28 @@ impl Catalog {
         // kind.
         known.unstored_meta.fetch_add(1, Ordering::AcqRel);
         known.note_kind(change);
-        database.meta.note(&known.sensor.key, change, self.list_age);
+        database.meta.note(&self.meta_account, &known.sensor.key, change, self.list_age);
         self.note_news();
+    }
+
+    /// Returns `catalog.max_bytes` if `bytes` of new metadata would exceed it. Beside sensors that fill it, all new metadata
+    /// has a sixteenth, and new metadata that is alone always has room.
+    pub fn limit_for_meta(&self, database: &Database, bytes: usize) -> Option<usize> {
+        let max = self.state.bytes.max;
+        let has_room = || {
+            let others = self.meta_account.bytes();
+            others == 0 || others + bytes <= max / 16 || self.state.bytes.fits(bytes, max)
+        };
+        if has_room() {
+            return None;
+        }
+        database.meta.prune();
+        (!has_room()).then_some(max)
+    }
+
+    /// Returns the memory of sensors, fields and new metadata.
+    pub fn used_bytes(&self) -> usize {
+        self.state.bytes.used_bytes()
     }
 
     /// Removes the new metadata of a database that is older than `before`, the last deletion that covers a sensor.

@@ -398,9 +398,9 @@ sections! {
 
     /// Known sensors.
     catalog: CatalogSettings {
-        /// Maximum memory for known sensors, their other spellings and their fields, on one instance. Beyond it,
-        /// readings of new sensors and new fields are rejected, and known ones are still accepted. Sensors that are
-        /// read back from the WAL count, but are never rejected.
+        /// Maximum memory for known sensors, their other spellings, their fields and new metadata, on one instance.
+        /// Beyond it, readings of new sensors and new fields are rejected, and known ones are still accepted. Sensors
+        /// that are read back from the WAL count, but are never rejected.
         /// auto: 16 % of server.memory.
         max_bytes: usize = "auto", auto_size(64 * KIB..=TIB);
     }

@@ -86,6 +86,8 @@ handles! {
     pub meta_changes: counter!("hourglass_meta_changes_total",
         "Changes of sensors' metadata that were logged, or may have been");
     pub sensors: gauge!("hourglass_ingest_sensors", "Sensors that this process knows");
+    catalog_bytes: gauge!("hourglass_catalog_bytes",
+        "Bytes of memory of known sensors, their fields, and metadata that is not stored yet");
     sensors_silent: gauge!("hourglass_ingest_sensors_silent",
         "Known sensors that have sent no reading for sensors.silent_after, or three intervals of their kind");
     pub query_points: counter!("hourglass_query_points_total", "Readings and windows returned by queries");
@@ -261,6 +263,11 @@ impl Metrics {
                 gauge!("hourglass_memory_part_bytes", "part" => *part).set(as_f64(*bytes));
             }
         });
+    }
+
+    /// Sets the size of the catalog.
+    pub fn catalog(&self, bytes: usize) {
+        self.catalog_bytes.set(as_f64(bytes));
     }
 
     /// Sets the number of silent sensors.

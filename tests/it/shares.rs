@@ -115,3 +115,20 @@ fn an_import_of_metadata_does_not_block_other_databases() {
         assert!(!is_done.load(std::sync::atomic::Ordering::SeqCst), "the import ended first");
     });
 }
+
+/// Regression: nothing counted metadata that waits for the store. Changes of 100,000 sensors took 1 GB.
+#[test]
+fn metadata_that_is_not_stored_counts_in_the_catalog() {
+    let halt = Halt::already_set();
+    let config = "[catalog]\nmax_bytes = \"4MiB\"\n[ingest]\nack_timeout = \"1s\"\n";
+    let server = halt.launch(Launch::embedded().config(config), "writing_documents").start();
+    let line = |number: usize| format!("{{\"sensor\":\"m,s={number}\",\"meta\":{{\"site\":\"{number}\"}}}}\n");
+    let lines: String = (0..4_000).map(line).collect();
+    let import = || post(&server.url("/api/v1/meta?db=d"), lines.as_bytes(), &[]);
+    let refused = import().expect(503);
+    assert!(refused.text().contains("catalog.max_bytes"), "{}", refused.text());
+    let used = metric(&server, "hourglass_catalog_bytes");
+    assert!((2e6..=f64::from(4 << 20)).contains(&used), "{used}");
+    halt.lift();
+    wait_until("the store has room for the rest", || import().status == 200);
+}

@@ -294,6 +294,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.ingest.flushes.blocked.measure(&app.metrics);
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
+    app.metrics.catalog(app.ingest.catalog.used_bytes());
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&app.access.terms(now_seconds()));
     app.metrics.wal(&log, app.ingest.wal_budget());

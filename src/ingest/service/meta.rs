@@ -10,13 +10,16 @@ pub use self::update::MetaUpdate;
 use self::unique::UniqueChange;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::Ingest;
 use crate::access::{Caller, Effect};
 use crate::bucket::{Meta, Renames};
 use crate::buffer::record::meta::MetaChange;
+use crate::catalog::{Database, memory_of_meta};
 use crate::config::AckLevel;
 use crate::faults;
 use crate::ingest::admission::submit::LoggedMeta;
@@ -35,6 +38,8 @@ const REMOVED_MAX: usize = 256;
 const BATCH_ROWS_MAX: usize = 500;
 /// Bytes of memory at which a batch ends.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Interval at which a change that waits for memory looks again.
+const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A requested update of one sensor's metadata.
 #[derive(Debug, Clone)]
@@ -396,6 +401,10 @@ impl Ingest {
         if !unknown.is_empty() {
             self.lookup.look_up(&database, unknown, &arrival.caller.allowance().cloned()).await;
         }
+        let memory = |SensorChange { change, .. }: &SensorChange| {
+            memory_of_meta(&change.sensor.key, change.values.len(), change.bytes())
+        };
+        self.wait_for_meta_room(&database, sensor_changes.iter().map(memory).sum()).await?;
         let mut changes = Vec::new();
         let mut bytes = 0;
         let mut logged = Vec::new();
@@ -426,6 +435,18 @@ impl Ingest {
         }
         logged.extend(self.submitter.change_meta(&database, arrival.received, changes, level).await?);
         Ok(logged)
+    }
+
+    /// Waits until the catalog has room for metadata that is not stored yet.
+    async fn wait_for_meta_room(&self, database: &Database, bytes: usize) -> Result<(), IngestError> {
+        let deadline = Instant::now() + self.options.ingest.ack_timeout;
+        while let Some(limit) = self.catalog.limit_for_meta(database, bytes) {
+            if Instant::now() >= deadline {
+                return Err(IngestError::Overloaded { limit, key: "catalog.max_bytes" });
+            }
+            tokio::time::sleep(ROOM_INTERVAL).await;
+        }
+        Ok(())
     }
 }
 
