@@ -135,12 +135,16 @@ def measure(options, memory, store):
             peak = max(peak, server.memory("VmHWM"))
             time.sleep(0.5)
         is_alive, cpu = server.process.poll() is None, server.cpu() - before if server.process.poll() is None else 0.0
-        polls = server.long_polls() if is_alive else "?"
         load.is_over.set()
         for probe in probes:
             probe.is_over.set()
         for probe in probes:
             probe.join(10)
+        # The clients of the load may have all connections of this address for a moment.
+        polls = "?"
+        while is_alive and polls == "?":
+            with contextlib.suppress(OSError):
+                polls = server.long_polls()
         print(
             f"| {memory} | {'MongoDB' if store else 'embedded'} | {'runs' if is_alive else 'ended'} | {peak:.0f} | {peak / bound:.2f} "
             f"| {cpu:.0f} | {polls} | {probes[0].figures()} | {probes[1].figures()} |",
