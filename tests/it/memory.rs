@@ -104,6 +104,23 @@ fn clients_at_once_fit(mib: u64, percent: u64) {
     assert_eq!(counted["results"][0]["series"][0]["values"][0][1], acked.into_inner(), "{counted}");
 }
 
+/// Regression: flushes merged an hour of long texts at once, because they have few readings. 60 MB took 180 of 128 MiB.
+#[test]
+fn an_hour_of_long_texts_fits_into_128_mib() {
+    let server = Launch::embedded().config("[server]\nmemory = \"128MiB\"\n").start();
+    server.limit_memory(2 << 30);
+    let text = "x".repeat(60_000);
+    for from in (0..1_000).step_by(50) {
+        let body: String = (from..from + 50).map(|n| format!("log t=\"{n}{text}\" {}\n", 1_768_485_600 + n)).collect();
+        send_body(&server, "/write?db=texts&precision=s", &body);
+    }
+    flush(&server);
+    let counted = server.fetch("/query?db=texts&q=SELECT+count(t)+FROM+log");
+    assert_eq!(counted["results"][0]["series"][0]["values"][0][1], 1_000, "{counted}");
+    let peak = peak_bytes(server.pid()) - file_bytes(server.pid());
+    assert!(peak <= (MEMORY - FILE) / 100 * 115, "the server took {peak} bytes besides the program");
+}
+
 /// Regression: flushes read whole buckets of unknown size, and 40 sensors at 15 a second took 170 MB of 64 MiB.
 #[test]
 fn hours_of_many_sensors_fit_into_128_mib() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::sealed::SealedHour;
 use super::FlushContext;
-use super::partial::{CELLS_AT_ONCE, Progress, ROWS_AT_ONCE};
+use super::partial::{BYTES_AT_ONCE, CELLS_AT_ONCE, Progress, ROWS_AT_ONCE};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::UnpackedRows;
 use crate::bucket::page::StoredPage;
@@ -94,7 +94,8 @@ impl BucketFlush {
         let is_from_cache = cache.is_some();
         let bucket = cache.unwrap_or_default();
         let fields = load.known.fields().names.len().max(1);
-        let rows_at_once = (CELLS_AT_ONCE / fields).clamp(1, ROWS_AT_ONCE);
+        let row_bytes = (load.rows.memory() / load.rows.len().max(1)).max(1);
+        let rows_at_once = (CELLS_AT_ONCE / fields).min(BYTES_AT_ONCE / row_bytes).clamp(1, ROWS_AT_ONCE);
         Self {
             known: load.known.clone(),
             id: BucketId { sensor: load.known.sensor.clone(), hour: load.hour },

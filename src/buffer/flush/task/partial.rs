@@ -15,6 +15,8 @@ use crate::reading::Stamp;
 pub(super) const ROWS_AT_ONCE: usize = 16 * 1024;
 /// The same for cells: merged readings have one for each field of their sensor.
 pub(super) const CELLS_AT_ONCE: usize = 256 * 1024;
+/// The same for the bytes of packed readings, which long texts make large.
+pub(super) const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// The merge of one part of a bucket's readings.
 struct PartialMerge<'a> {
