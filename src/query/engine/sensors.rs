@@ -49,6 +49,7 @@ impl Engine {
             }
         };
         let unflushed = self.memtables.catalog_sensors(database, since);
+        budget.pause().await?;
         let named = |sensors| match &renames {
             Some(renames) => shown_by(renames, sensors),
             None => sensors,
