@@ -4,6 +4,31 @@
 //! for a moment while data changes its form. So the resident memory is watched, and while it is near the limit, every
 //! budget is smaller.
 
+#[cfg(feature = "faults")]
+pub mod growth;
+/// Without the feature `faults`, nothing is counted.
+#[cfg(not(feature = "faults"))]
+pub mod growth {
+    #[derive(Debug, Clone, Copy)]
+    pub struct Growth;
+
+    impl Growth {
+        pub fn current() -> Option<Self> {
+            None
+        }
+
+        pub fn excess(self, _charged: usize) -> Option<isize> {
+            None
+        }
+    }
+
+    pub fn start() {}
+
+    pub fn counted<F: Future>(request: F) -> F {
+        request
+    }
+}
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -33,6 +58,7 @@ pub fn left_of(budget: usize) -> usize {
 
 /// Watches the resident memory for ever.
 pub async fn watch(limit: usize) {
+    growth::start();
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

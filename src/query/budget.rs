@@ -16,6 +16,7 @@ use crate::access::{Caller, Effect};
 use crate::config::QuerySettings;
 use crate::faults;
 use crate::memory;
+use crate::memory::growth::Growth;
 
 /// Time that a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
@@ -77,6 +78,8 @@ struct RequestBudget {
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
+    /// The memory that the request holds, in builds for tests.
+    growth: Option<Growth>,
     /// Databases whose expired readings the request needed, with the time of their first remaining readings.
     expired: Mutex<BTreeMap<String, i64>>,
     has_overflowed: AtomicBool,
@@ -138,6 +141,7 @@ impl Budgets {
             read_bytes: AtomicU64::new(0),
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
+            growth: Growth::current(),
             expired: Mutex::default(),
             has_overflowed: AtomicBool::new(false),
             turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, share: None, turn: None, long: None }),
@@ -194,6 +198,7 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
+        self.0.check_growth();
         let RequestBudget { budgets, token, used, peak, .. } = &*self.0;
         let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = budgets.options;
         if !add(used, bytes, request_bytes) {
@@ -304,6 +309,7 @@ impl Budget {
     /// # Errors
     /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
+        self.0.check_growth();
         if Instant::now() < self.0.turn.lock().slice_end { Ok(()) } else { self.yield_turn().await }
     }
 
@@ -357,6 +363,7 @@ impl Budget {
 
     /// Marks the answer as complete, and logs the request if it was slow.
     pub fn finish(&self) {
+        self.0.check_growth();
         self.release_turn();
         self.0.end("answered");
     }
@@ -365,6 +372,14 @@ impl Budget {
 impl RequestBudget {
     fn is_visible(&self, caller: &Caller) -> bool {
         self.who == caller.name() || caller.allows(Effect::AdministerService, None)
+    }
+
+    /// Reports memory that was not charged.
+    fn check_growth(&self) {
+        let charged = self.peak.load(Ordering::Relaxed);
+        if let Some(held) = self.growth.and_then(|growth| growth.excess(charged)) {
+            tracing::error!(held, charged, query = self.text, "a query holds memory that its budget was not charged");
+        }
     }
 
     fn end(&self, outcome: &'static str) {

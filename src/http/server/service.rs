@@ -34,6 +34,7 @@ use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::text::Length;
 use crate::http::{App, CanSeeDetails};
 use crate::lanes::Lane;
+use crate::memory::growth::counted;
 
 /// Requests that take at least this long are logged as slow, except [long-running routes](is_long_running).
 const SLOW: Duration = Duration::from_secs(1);
@@ -167,7 +168,7 @@ impl HttpService {
                     extensions.insert(endpoint);
                 }
                 let answer = self.router.clone().oneshot(request);
-                self.app.lanes.run(endpoint.map_or(Lane::Io, Endpoint::lane), deliver(answer)).await
+                self.app.lanes.run(endpoint.map_or(Lane::Io, Endpoint::lane), counted(deliver(answer))).await
             }
         };
         if response.status() == StatusCode::FORBIDDEN {
