@@ -1,6 +1,8 @@
 //! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
 //! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
+mod running;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,7 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::QueryError;
-use crate::access::{Caller, Effect};
+use crate::access::Caller;
 use crate::config::QuerySettings;
 use crate::faults;
 use crate::memory;
@@ -38,16 +40,6 @@ pub struct Budgets {
     /// The running requests by their number.
     running: Mutex<BTreeMap<u64, Weak<RequestBudget>>>,
     requests: AtomicU64,
-}
-
-/// A request in the list of running ones.
-#[derive(Debug)]
-pub struct RunningQuery {
-    pub id: u64,
-    /// The first 200 bytes.
-    pub text: String,
-    pub database: String,
-    pub duration: Duration,
 }
 
 /// The use of the shares of one token.
@@ -148,29 +140,6 @@ impl Budgets {
         });
         self.running.lock().insert(request.id, Arc::downgrade(&request));
         Budget(request)
-    }
-
-    /// Lists the running requests that the caller may see: its own, and all for administrators of the service.
-    #[must_use]
-    pub fn running(&self, caller: &Caller) -> Vec<RunningQuery> {
-        let running: Vec<_> = self.running.lock().values().filter_map(Weak::upgrade).collect();
-        let visible = running.into_iter().filter(|request| request.is_visible(caller));
-        let shown = |request: Arc<RequestBudget>| RunningQuery {
-            id: request.id,
-            text: request.text.clone(),
-            database: request.database.get().cloned().unwrap_or_default(),
-            duration: request.began.elapsed(),
-        };
-        visible.map(shown).collect()
-    }
-
-    /// Ends a running request. Returns false if the caller sees none with this number.
-    #[must_use]
-    pub fn kill(&self, id: u64, caller: &Caller) -> bool {
-        let request = self.running.lock().get(&id).and_then(Weak::upgrade);
-        let Some(request) = request.filter(|request| request.is_visible(caller)) else { return false };
-        request.killed.notify_one();
-        true
     }
 
     fn token_share(&self, name: &str) -> Arc<TokenShare> {
@@ -370,8 +339,9 @@ impl Budget {
 }
 
 impl RequestBudget {
-    fn is_visible(&self, caller: &Caller) -> bool {
-        self.who == caller.name() || caller.allows(Effect::AdministerService, None)
+    /// Waits for a permit of the token's share of `query.concurrent`.
+    async fn wait_for_share(&self) -> Option<OwnedSemaphorePermit> {
+        self.token.as_ref()?.turns.clone().acquire_owned().await.ok()
     }
 
     /// Reports memory that was not charged.

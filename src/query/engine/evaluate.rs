@@ -12,10 +12,9 @@ use super::fill::Fill;
 use super::fold::OpenWindow;
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
 use super::memory::text_bytes;
-use super::number::arithmetic;
-use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
+use super::plan::{Call, Function, Input, Plan, ReadingExpr};
 use super::points::PointCursor;
-use super::rows::{raw, result_rows};
+use super::rows::{cell, raw, result_rows};
 use super::summaries::HourSummary;
 use crate::bucket::store::Order;
 use crate::query::engine::frame::row_bytes;
@@ -484,21 +483,5 @@ fn part(part: &ReadingExpr, member: &ReadingSource, points: &PointCursor, at: us
         ReadingExpr::Tag(tag) => {
             member.tags.iter().find(|(name, _)| name == tag).map(|(_, value)| Value::String(value.as_str().into()))
         }
-    }
-}
-
-/// A column of a row, computed from the results of its calls and from its reading's [`Plan::beside`] parts.
-fn cell(node: &Node, calls: &[Option<Value>], beside: &[Option<Value>]) -> Option<Value> {
-    match node {
-        Node::Nothing => None,
-        Node::Constant(value) => Some(value.clone()),
-        Node::Call(number) => {
-            let result = calls.get(*number).cloned().flatten();
-            result.filter(|value| !matches!(value, Value::Float(value) if value.is_nan()))
-        }
-        Node::Part(number) => beside.get(*number).cloned().flatten(),
-        Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, calls, beside)?, &cell(b, calls, beside)?),
-        Node::Math(function, a, None) => function.apply(&cell(a, calls, beside)?, None),
-        Node::Math(function, a, Some(b)) => function.apply(&cell(a, calls, beside)?, Some(&cell(b, calls, beside)?)),
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::fill::{Fill, Grid, constant, fill};
 use super::fold::OpenWindow;
-use super::number::number;
-use super::plan::{Call, Function, Input, Plan};
+use super::number::{arithmetic, number};
+use super::plan::{Call, Function, Input, Node, Plan};
 use super::transform::{integral, transform};
 use crate::query::engine::frame::{Frame, GroupContent, ResultRow, label};
 use crate::reading::Value;
@@ -179,4 +179,20 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, sing
     let filled = fill(constants, &windows, values, counts);
     let row = |(time, value): (i64, Option<Value>)| (time, value, beside.remove(&time).unwrap_or_default());
     filled.into_iter().map(row).collect()
+}
+
+/// A column of a row, computed from the results of its calls and from its reading's [`Plan::beside`] parts.
+pub fn cell(node: &Node, calls: &[Option<Value>], beside: &[Option<Value>]) -> Option<Value> {
+    match node {
+        Node::Nothing => None,
+        Node::Constant(value) => Some(value.clone()),
+        Node::Call(number) => {
+            let result = calls.get(*number).cloned().flatten();
+            result.filter(|value| !matches!(value, Value::Float(value) if value.is_nan()))
+        }
+        Node::Part(number) => beside.get(*number).cloned().flatten(),
+        Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, calls, beside)?, &cell(b, calls, beside)?),
+        Node::Math(function, a, None) => function.apply(&cell(a, calls, beside)?, None),
+        Node::Math(function, a, Some(b)) => function.apply(&cell(a, calls, beside)?, Some(&cell(b, calls, beside)?)),
+    }
 }
