@@ -11,6 +11,7 @@ pub use expr::{Expr, Literal, Operator, ReferenceKind, WildcardKind};
 
 /// One statement of a query.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a query has at most a hundred statements")]
 pub enum Statement {
     /// `SELECT …`
     Select(Box<Select>),
