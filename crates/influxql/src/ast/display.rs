@@ -181,13 +181,16 @@ impl Display for Statement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Statement::Select(_) => f.write_str("SELECT"),
-            Statement::ShowDatabases
-            | Statement::ShowRetentionPolicies { .. }
-            | Statement::Show(_)
-            | Statement::ShowQueries
-            | Statement::ShowUsers
-            | Statement::ShowStats { .. }
-            | Statement::ShowDiagnostics { .. } => f.write_str("SHOW"),
+            Statement::ShowDatabases | Statement::ShowRetentionPolicies { .. } | Statement::Show(_) => {
+                f.write_str("SHOW")
+            }
+            Statement::ShowQueries => f.write_str("SHOW QUERIES"),
+            Statement::ShowUsers => f.write_str("SHOW USERS"),
+            Statement::ShowStats { module } | Statement::ShowDiagnostics { module } => {
+                let is_stats = matches!(self, Statement::ShowStats { .. });
+                f.write_str(if is_stats { "SHOW STATS" } else { "SHOW DIAGNOSTICS" })?;
+                module.clone().map_or(Ok(()), |module| write!(f, " FOR {}", Literal::String(module)))
+            }
             Statement::Explain { .. } => f.write_str("EXPLAIN"),
             Statement::KillQuery { id } => write!(f, "KILL QUERY {id}"),
             Statement::CreateDatabase { name, policy } => {

@@ -15,6 +15,9 @@ impl Display for Printed<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             Statement::Select(select) => select.fmt(f),
+            Statement::Explain { select, analyze } => {
+                write!(f, "EXPLAIN {}{select}", if *analyze { "ANALYZE " } else { "" })
+            }
             Statement::ShowDatabases => f.write_str("SHOW DATABASES"),
             Statement::ShowRetentionPolicies { database } => {
                 f.write_str("SHOW RETENTION POLICIES")?;
@@ -129,6 +132,10 @@ impl Display for Listing {
             write!(f, " WITH KEY {keys}")?;
         }
         condition(f, self.condition.as_ref())?;
+        if !self.group_by.is_empty() {
+            f.write_str(" GROUP BY ")?;
+            list(f, &self.group_by)?;
+        }
         limits(f, [self.limit, self.offset, self.slimit, self.soffset])
     }
 }
