@@ -82,7 +82,7 @@ fn a_small_body_that_decompresses_to_a_large_one_is_complete() {
 fn each_endpoint_runs_in_its_lane() {
     let server = Launch::embedded().config("[telemetry]\nlog_level = \"hourglass::http=debug\"\n").start();
     let io = ["/", "/ui/x", "/openapi.json", "/ping", "/health", "/ready", "/settings", "/metrics"];
-    let io_too = ["/api/v1/overview", "/api/v1/status", "/api/v2/write", "/api/v3/write_lp", "/write"];
+    let io_too = ["/api/v1/overview", "/api/v1/status", "/api/v2/setup", "/api/v2/write", "/api/v3/write_lp", "/write"];
     let api = get(&server.url("/openapi.json")).expect(200).json();
     let mut expected = BTreeMap::new();
     for (path, methods) in api["paths"].as_object().unwrap() {

@@ -15,7 +15,7 @@ pub fn check(data: &[u8]) {
     for statement in parse_text(&text).unwrap_or_default() {
         let clock = Clock { now: NOW_NS, zone: None, resolve: &|_, civil| hourglass::influxql::utc(civil) };
         match &statement {
-            Statement::Select(select) => {
+            Statement::Select(select) | Statement::Explain { select, .. } => {
                 let _ = check_select(select, &clock);
                 continue;
             }

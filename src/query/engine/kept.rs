@@ -178,7 +178,8 @@ pub struct DistinctValues {
 
 #[derive(Debug)]
 struct Occurrences {
-    value: Value,
+    /// The first number of this amount that came; `None` for texts, which are the key.
+    number: Option<Value>,
     count: usize,
     /// The times of the first and the last occurrence, and their numbers among all values.
     first: (i64, usize),
@@ -192,8 +193,9 @@ impl DistinctValues {
         self.count += 1;
         let mut bytes = 0;
         let held = self.by_key.entry(ValueKey::new(value)).or_insert_with(|| {
-            bytes = 2 * size_of::<(ValueKey, Occurrences)>() + 2 * text_bytes(value);
-            Occurrences { value: value.clone(), count: 0, first: (time, place), last: (time, place) }
+            bytes = 2 * size_of::<(ValueKey, Occurrences)>() + text_bytes(value);
+            let number = (!matches!(value, Value::String(_))).then(|| value.clone());
+            Occurrences { number, count: 0, first: (time, place), last: (time, place) }
         });
         held.count += 1;
         if time < held.first.0 {
@@ -210,27 +212,36 @@ impl DistinctValues {
     }
 
     pub fn texts(&self) -> usize {
-        self.by_key.values().map(|held| text_bytes(&held.value)).sum()
+        self.by_key.keys().map(|key| if let ValueKey::Text(text) = key { text.len() } else { 0 }).sum()
+    }
+
+    fn all(self) -> Vec<(Value, Occurrences)> {
+        let value = |(key, mut held): (ValueKey, Occurrences)| match (key, held.number.take()) {
+            (ValueKey::Text(text), _) => Some((Value::String(text), held)),
+            (_, number) => Some((number?, held)),
+        };
+        self.by_key.into_iter().filter_map(value).collect()
     }
 
     /// The values in the order of their first occurrence; with `by_last`, of their last one.
     pub fn values(self, by_last: bool) -> Vec<(i64, Value)> {
-        let mut held: Vec<Occurrences> = self.by_key.into_values().collect();
         let at = |held: &Occurrences| if by_last { held.last } else { held.first };
-        held.sort_unstable_by_key(at);
-        held.into_iter().map(|held| (at(&held).0, held.value)).collect()
+        let mut all = self.all();
+        all.sort_unstable_by_key(|(_, held)| at(held));
+        all.into_iter().map(|(value, held)| (at(&held).0, value)).collect()
     }
 
     /// The most frequent value. Ties as InfluxDB breaks them: of two equally frequent values the greater one wins if it
     /// occurs more than once and its first occurrence is not after the other's last; if not, the lesser one.
     pub fn mode(self) -> Option<Value> {
-        let mut held: Vec<Occurrences> = self.by_key.into_values().collect();
-        held.sort_unstable_by(|a, b| by_value(&a.value, &b.value));
-        let more = |best: Occurrences, next: Occurrences| {
-            let is_tied = next.count == best.count && next.count > 1 && next.first.0 <= best.last.0;
-            if next.count > best.count || is_tied { next } else { best }
+        let mut all = self.all();
+        all.sort_unstable_by(|(a, _), (b, _)| by_value(a, b));
+        let more = |best: (Value, Occurrences), next: (Value, Occurrences)| {
+            let (held, other) = (&best.1, &next.1);
+            let is_tied = other.count == held.count && other.count > 1 && other.first.0 <= held.last.0;
+            if other.count > held.count || is_tied { next } else { best }
         };
-        held.into_iter().reduce(more).map(|best| best.value)
+        all.into_iter().reduce(more).map(|(value, _)| value)
     }
 }
 

@@ -120,7 +120,7 @@ fn the_queries_of_one_token_leave_memory_for_others() {
     let reader = create(&server, &["--name", "reader", "--read", "a"]);
     let other = create(&server, &["--name", "other", "--read", "a"]);
     let lines = |name: &str, count: u32| (0..count).map(|n| format!("{name} v={n} {n}\n")).collect::<String>();
-    with(&admin, "POST", &server.url("/write?db=a"), &(lines("m", 20_000) + &lines("few", 20))).expect(204);
+    with(&admin, "POST", &server.url("/write?db=a"), &(lines("m", 60_000) + &lines("few", 20))).expect(204);
     let all = server.url("/query?db=a&q=SELECT%20v%20FROM%20m");
     let refused = with(&reader, "GET", &all, "").expect(503);
     assert!(
