@@ -15,6 +15,9 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{CatalogVersion, Meta, Renames, SensorDocument};
 use crate::reading::{Family, Sensor};
 
+/// Names of fields with the family of their values.
+type FieldSet = Arc<[(Arc<str>, Family)]>;
+
 /// A sensor with its fields in name order.
 #[derive(Debug, Clone)]
 pub struct DirectoryEntry {
@@ -23,7 +26,7 @@ pub struct DirectoryEntry {
     /// The sensor as it is stored, by which its readings are read and deleted.
     pub stored: Arc<Sensor>,
     /// Names, with the family of their values.
-    pub fields: Arc<[(Arc<str>, Family)]>,
+    pub fields: FieldSet,
     /// What is said of the sensor now.
     pub meta: Option<Arc<Meta>>,
 }
@@ -50,7 +53,7 @@ impl DirectoryEntry {
     }
 
     /// Replaces the fields with equal ones of `known`, or adds them to it. Sensors of a measurement have equal fields.
-    pub(super) fn share_fields(&mut self, known: &mut HashSet<Arc<[(Arc<str>, Family)]>>) {
+    pub(super) fn share_fields(&mut self, known: &mut HashSet<FieldSet>) {
         match known.get(&self.fields) {
             Some(same) => self.fields = same.clone(),
             None => drop(known.insert(self.fields.clone())),

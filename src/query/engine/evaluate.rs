@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::condition::{Operand, Subject};
 use super::fill::Fill;
-use super::fold::OpenWindow;
+use super::fold::{OpenWindow, Summed};
 use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
 use super::memory::text_bytes;
 use super::plan::{Call, Function, Input, Plan, ReadingExpr};
@@ -26,7 +26,7 @@ use crate::reading::Value;
 const ROWS: usize = 1024;
 const STEPS: usize = 1 << 14;
 /// The memory of a window, map entry included.
-pub const WINDOW_BYTES: usize = 2 * size_of::<(i64, OpenWindow)>();
+pub const WINDOW_BYTES: usize = 2 * size_of::<(i64, OpenWindow)>() + size_of::<Summed>();
 
 /// An evaluation in progress.
 pub struct Evaluation<'a> {
@@ -333,13 +333,15 @@ impl<'a> Evaluation<'a> {
         self.held.bytes() - self.finished_bytes
     }
 
-    /// Drops the groups that are not finished.
+    /// Empties the groups that are not finished.
     ///
     /// # Errors
-    /// None: this releases memory.
-    pub fn drop_open(&mut self) -> Result<(), QueryError> {
-        self.groups.clear();
-        self.held.set(self.finished_bytes)
+    /// If the budget is exhausted.
+    pub fn empty_open(&mut self) -> Result<(), QueryError> {
+        let calls = self.plan.calls.len();
+        self.groups.values_mut().for_each(|content| *content = GroupContent::new(calls));
+        let groups = self.groups.len() * size_of::<(GroupKey, GroupContent)>();
+        self.held.set(self.finished_bytes + groups)
     }
 
     /// Makes rows of the groups, which have all their readings.

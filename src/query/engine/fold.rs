@@ -38,7 +38,7 @@ impl Pick {
 #[derive(Debug)]
 pub enum OpenWindow {
     /// Count, sum, minimum and maximum: what summaries also hold.
-    Summed(Summed),
+    Summed(Box<Summed>),
     /// One reading.
     Picked(Option<Pick>),
     /// Count, mean and sum of squared deviations (Welford's algorithm).
@@ -72,7 +72,7 @@ impl OpenWindow {
         match function {
             Function::Min | Function::Max if picks => Self::Picked(None),
             Function::Count | Function::Sum | Function::Mean | Function::Min | Function::Max | Function::Spread => {
-                Self::Summed(Summed::default())
+                Self::Summed(Box::default())
             }
             Function::First | Function::Last => Self::Picked(None),
             Function::Stddev => Self::Spread { count: 0.0, mean: 0.0, squares: 0.0 },
@@ -188,9 +188,12 @@ impl OpenWindow {
     /// The exact integer sum, if it exceeds `i64`.
     pub fn wide_sum(&self) -> Option<i128> {
         match self {
-            Self::Summed(Summed { integers: Some(Summary::Integers(Fold { sum, .. })), floats: None, .. }) => {
-                Some(*sum).filter(|sum| i64::try_from(*sum).is_err())
-            }
+            Self::Summed(summed) => match (&summed.integers, &summed.floats) {
+                (Some(Summary::Integers(Fold { sum, .. })), None) => {
+                    Some(*sum).filter(|sum| i64::try_from(*sum).is_err())
+                }
+                _ => None,
+            },
             _ => None,
         }
     }

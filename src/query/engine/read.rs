@@ -109,7 +109,7 @@ impl Engine {
             let has_several_groups = group(start) != group(end - 1);
             match self.read_slice(database, &slice, (&range, hours.as_ref()), evaluation).await {
                 Err(QueryError::TooLarge { .. }) if has_several_groups && !evaluation.has_several_sources => {
-                    evaluation.drop_open()?;
+                    evaluation.empty_open()?;
                     most = (slice.len() / 2).max(1);
                     continue;
                 }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{ResultCell, StatementAnswer};
-use super::show::SensorListing;
-use crate::influxql::{Cardinality, Expr, Listing, ListingKind};
+use super::show::{SensorListing, metadata_value};
+use crate::influxql::{Cardinality, Expr, KeyFilter, Listing, ListingKind};
 use crate::query::QueryError;
 use crate::query::engine::directory::DirectoryEntry;
-use crate::query::engine::memory::NAME_BYTES;
+use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::reading::Value;
 
 /// A measurement, or none if all are counted together, and the tags of a group.
@@ -47,9 +47,13 @@ impl SensorListing<'_> {
         let mut held = budget.hold(0)?;
         let mut count = 0;
         let mut members: BTreeMap<&str, Names<'_>> = BTreeMap::new();
-        for entry in entries() {
+        for (number, entry) in entries().enumerate() {
             members.entry(&*entry.sensor.measurement).or_default().add(entry);
+            if number % CHOOSE == 0 {
+                budget.pause().await?;
+            }
         }
+        let named = listing.keys.as_ref().map_or(&[][..], KeyFilter::names);
         for entry in entries() {
             let measurement = &*entry.sensor.measurement;
             let names = &members[measurement];
@@ -62,7 +66,10 @@ impl SensorListing<'_> {
                 ListingKind::Series => drop(known.insert((&*entry.sensor.key).into())),
                 ListingKind::Measurements => drop(known.insert(measurement.into())),
                 ListingKind::TagKeys => known.extend(tags.map(|(key, _)| Cow::from(&**key))),
-                ListingKind::TagValues => known.extend(tags.map(|(_, value)| Cow::from(&**value))),
+                ListingKind::TagValues => {
+                    known.extend(tags.map(|(_, value)| Cow::from(&**value)));
+                    known.extend(named.iter().filter_map(|key| metadata_value(entry, key)));
+                }
                 // As in InfluxDB, every group has the fields of its measurement.
                 ListingKind::FieldKeys => known.extend(names.fields.iter().map(|field| Cow::from(*field))),
             }

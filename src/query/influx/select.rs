@@ -49,7 +49,7 @@ impl Run<'_> {
         let Some(rows) = self.run_select(select, &checked, &[]).await? else {
             return Ok(StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? });
         };
-        Ok(to_answer(rows, !checked.grouping.tags.is_empty()))
+        Ok(to_answer(rows, !checked.grouping.tags.is_empty())?)
     }
 
     /// Runs a SELECT or a subquery. Returns `None` if nothing that it selects exists.
@@ -265,7 +265,10 @@ fn apply_series_limits(select: &Select, mut groups: Vec<GroupRows>) -> Vec<Group
     chosen
 }
 
-fn to_answer(rows: SelectRows, is_grouped: bool) -> StatementAnswer {
+fn to_answer(mut rows: SelectRows, is_grouped: bool) -> Result<StatementAnswer, QueryError> {
+    // Each row of the answer has a list of its own, and its time as a cell.
+    let count = rows.groups.iter().map(|group| group.rows.len()).sum::<usize>();
+    rows.held.grow(count * (size_of::<Vec<ResultCell>>() + size_of::<ResultCell>()))?;
     let row = |(time, cells): ResultRow| {
         std::iter::once(ResultCell::Time(time)).chain(cells.into_iter().map(ResultCell::from)).collect()
     };
@@ -275,5 +278,5 @@ fn to_answer(rows: SelectRows, is_grouped: bool) -> StatementAnswer {
         columns: rows.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    StatementAnswer { series: rows.groups.into_iter().map(series).collect(), held: rows.held }
+    Ok(StatementAnswer { series: rows.groups.into_iter().map(series).collect(), held: rows.held })
 }

@@ -204,7 +204,7 @@ pub(super) struct Part {
 }
 
 /// Returns the metadata of a sensor under a key that is no tag of it.
-fn metadata_value<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
+pub(super) fn metadata_value<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
     let is_own = entry.sensor.tag(key).is_some();
     if is_own { None } else { entry.tag(key).filter(|value| !value.is_empty()) }
 }
