@@ -350,6 +350,7 @@ impl<'a> Evaluation<'a> {
     /// If the budget is exhausted.
     pub async fn finish_groups(&mut self) -> Result<(), QueryError> {
         let Self { plan, frame, budget, .. } = *self;
+        let (held_before, finished_before) = (self.held.bytes(), self.finished_bytes);
         for (key, content) in std::mem::take(&mut self.groups) {
             let gathered_by = self.gathered_by.clone();
             let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
@@ -381,6 +382,8 @@ impl<'a> Evaluation<'a> {
             let tags = tags.map(|text| text + 2 * size_of::<String>()).sum::<usize>();
             self.finished_bytes += rows.iter().map(row_bytes).sum::<usize>() + size_of::<GroupRows>() + tags;
             self.finished.insert(key, (rows, wide));
+            // What making the rows took is free for the next group.
+            self.held.set(held_before + self.finished_bytes - finished_before)?;
             budget.pause().await?;
         }
         self.held.set(self.finished_bytes)

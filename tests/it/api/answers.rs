@@ -174,7 +174,7 @@ fn an_overflow_has_a_notice() {
 /// Ordinary questions about many sensors were refused, because all windows of all sensors were in memory at once.
 #[test]
 fn many_series_fit_into_a_small_memory() {
-    let config = "[query]\nbytes = \"8MiB\"\n";
+    let config = "[query]\nbytes = \"16MiB\"\n";
     let server = Launch::embedded().config(config).start();
     let (sensors, hours) = (300, 48);
     for hour in 0..hours {
@@ -185,7 +185,12 @@ fn many_series_fit_into_a_small_memory() {
         write_to(&server, "db=d&precision=ns", (0..sensors).map(line).collect::<String>());
     }
     let range = format!("from={START}&to={}", START + hours * HOUR);
-    for question in ["step=1h&agg=avg", "step=1h&agg=avg,p95&fields=v", "step=1d&agg=p50,median,mode,stddev&fields=v"] {
+    for question in [
+        "step=1h&agg=avg",
+        "step=1h&agg=count,min,max,sum,avg,first,last&fields=v",
+        "step=1h&agg=avg,p95&fields=v",
+        "step=1d&agg=p50,median,mode,stddev&fields=v",
+    ] {
         let answer = get(&server.url(&format!("/api/v1/summary?db=d&measurement=m&format=csv&{range}&{question}")));
         let windows = if question.contains("1h") { hours } else { 3 };
         let text = answer.expect(200);
