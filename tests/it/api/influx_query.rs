@@ -132,3 +132,27 @@ fn an_empty_answer_names_the_unknown_name() {
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
     assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));
 }
+
+/// A dashboard's runaway query can be found and ended.
+#[test]
+fn a_running_query_is_listed_and_killed() {
+    let halt = Halt::new();
+    let server = halt.launch(Launch::embedded(), "summaries_read").start();
+    write_flushed(&server, "m v=1 1768485600");
+    halt.set();
+    let url = |q: &str| server.url(&format!("/query?db=d&q={}", encode(q)));
+    let long = url("SELECT mean(v) FROM m WHERE time >= 1768485600s AND time < 1768489200s GROUP BY time(1h)");
+    let asking = std::thread::spawn(move || get(&long));
+    halt.await_met("the query runs");
+    let listed = get(&url("SHOW QUERIES")).expect(200).json();
+    let rows = listed["results"][0]["series"][0]["values"].as_array().expect("rows").clone();
+    let row = rows.iter().find(|row| row[1].as_str().is_some_and(|text| text.contains("mean(v)")));
+    let id = row.unwrap_or_else(|| panic!("{listed}"))[0].as_u64().expect("a number");
+    let killed = post(&url(&format!("KILL QUERY {id}")), "", &[]).expect(200);
+    assert!(killed.json()["results"][0]["error"].is_null(), "{}", killed.text());
+    let answer = asking.join().expect("an answer");
+    assert!(answer.text().contains("query interrupted"), "{}", answer.text());
+    let unknown = post(&url("KILL QUERY 123456"), "", &[]).expect(200);
+    assert!(unknown.text().contains("no such query id"), "{}", unknown.text());
+    halt.lift();
+}
