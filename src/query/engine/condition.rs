@@ -11,12 +11,12 @@ use crate::reading::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
     Constant(bool),
-    /// Whether all of them hold.
+    /// True if all terms are true.
     And(Vec<Condition>),
-    /// Whether one of them holds.
+    /// True if one term is true.
     Or(Vec<Condition>),
     Compare(Comparison, Term, Term),
-    /// Whether a text matches the pattern, or with `is_negated` does not match it.
+    /// True if the text matches the pattern, or with `is_negated` if it does not.
     Matches {
         term: Term,
         pattern: String,
@@ -47,7 +47,7 @@ pub enum Term {
     Arithmetic(Arithmetic, Box<Term>, Box<Term>),
 }
 
-/// What a term stands for.
+/// The value of a term.
 #[derive(Debug, Clone)]
 pub enum Operand<'a> {
     /// A field's value; `None` if the reading has none.
@@ -57,16 +57,16 @@ pub enum Operand<'a> {
     Unknown,
 }
 
-/// What a condition is evaluated for.
+/// A reading, or a sensor, for which a condition is evaluated.
 pub trait Subject {
-    /// A field by its index: [`Operand::Field`] or [`Operand::Unknown`].
+    /// Returns a field by its index: [`Operand::Field`] or [`Operand::Unknown`].
     fn field(&self, index: usize) -> Operand<'_>;
-    /// A tag's value; empty if there is none.
+    /// Returns the value of a tag, empty if there is none.
     fn tag(&self, key: &str) -> Cow<'_, str>;
 }
 
 impl Condition {
-    /// Whether the condition holds; `None` if that depends on unknown values.
+    /// Returns true if the condition holds, and `None` if that depends on unknown values.
     pub fn holds(&self, subject: &impl Subject, patterns: &Patterns) -> Option<bool> {
         match self {
             Self::Constant(value) => Some(*value),
@@ -98,7 +98,7 @@ impl Condition {
         }
     }
 
-    /// The approximate work to evaluate it, in comparisons.
+    /// Returns the approximate work of an evaluation, in comparisons.
     #[must_use]
     pub fn steps(&self) -> usize {
         match self {

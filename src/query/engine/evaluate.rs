@@ -297,7 +297,7 @@ impl<'a> Evaluation<'a> {
         self.held.grow(bytes)
     }
 
-    /// The order in which readings are best read, if the first or last ones of each group may be all that is wanted.
+    /// Returns the order in which to read if each group wants only its first or last readings.
     pub fn early_end(&self) -> Option<Order> {
         let Self { plan, frame, has_several_sources, .. } = self;
         let order = match &*plan.calls {
@@ -315,7 +315,7 @@ impl<'a> Evaluation<'a> {
         Some(order).filter(|_| frame.windows.is_none() && !has_several_sources)
     }
 
-    /// Whether a series' group needs no readings beyond those that were fed, in the order of [`Self::early_end`].
+    /// Returns true if the group of a series needs no more readings, in the order of [`Self::early_end`].
     pub fn is_full(&self, member: &ReadingSource) -> bool {
         let Some(group) = self.groups.get(&self.key(member)) else { return false };
         match self.frame.rows_max.filter(|_| self.plan.is_raw()) {
@@ -328,7 +328,7 @@ impl<'a> Evaluation<'a> {
         (member.name.clone(), self.plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect())
     }
 
-    /// The memory of the groups that are not finished.
+    /// Returns the memory of the groups that are not finished.
     pub fn open_bytes(&self) -> usize {
         self.held.bytes() - self.finished_bytes
     }
@@ -350,7 +350,8 @@ impl<'a> Evaluation<'a> {
     /// If the budget is exhausted.
     pub async fn finish_groups(&mut self) -> Result<(), QueryError> {
         let Self { plan, frame, budget, .. } = *self;
-        let (held_before, finished_before) = (self.held.bytes(), self.finished_bytes);
+        let held_before = self.held.bytes();
+        let finished_before = self.finished_bytes;
         for (key, content) in std::mem::take(&mut self.groups) {
             let gathered_by = self.gathered_by.clone();
             let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
@@ -382,7 +383,7 @@ impl<'a> Evaluation<'a> {
             let tags = tags.map(|text| text + 2 * size_of::<String>()).sum::<usize>();
             self.finished_bytes += rows.iter().map(row_bytes).sum::<usize>() + size_of::<GroupRows>() + tags;
             self.finished.insert(key, (rows, wide));
-            // What making the rows took is free for the next group.
+            // Release the memory for making the rows before the next group.
             self.held.set(held_before + self.finished_bytes - finished_before)?;
             budget.pause().await?;
         }

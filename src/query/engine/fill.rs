@@ -3,7 +3,7 @@
 use super::number::{number, whole};
 use crate::reading::Value;
 
-/// What empty windows show.
+/// The content of windows without readings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fill {
     /// No row.
@@ -18,13 +18,13 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// Whether missing values of readings are filled, too.
+    /// Returns true if missing values of single readings are filled, too.
     #[must_use]
     pub fn fills_rows(self) -> bool {
         matches!(self, Self::Previous | Self::Integer(_) | Self::Float(_))
     }
 
-    /// The same fill, with null in place of a number.
+    /// Returns the same fill, with null in place of a number.
     #[must_use]
     pub fn without_constant(self) -> Self {
         if matches!(self, Self::Integer(_) | Self::Float(_)) { Self::Null } else { self }
@@ -45,7 +45,7 @@ pub struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// The number of the window that starts at a time, counted from the first one.
+    /// Returns the number of the window that starts at a time, counted from the first one.
     fn number(&self, time: i64) -> i64 {
         let place = self.starts.partition_point(|start| if self.descending { *start > time } else { *start < time });
         if self.starts.get(place) == Some(&time) {

@@ -35,8 +35,8 @@ pub struct Frame {
     pub has_min: bool,
     pub windows: Option<Windows>,
     pub fill: Fill,
-    /// Whether the columns of a group are filled together: from the first window of any of them, and with a number only
-    /// where they have numbers. Else each is filled by itself, as in InfluxDB.
+    /// True if the columns of a group are filled together: from the first window of any of them, and numbers only with
+    /// numbers. If false, each column is filled by itself, as in InfluxDB.
     pub fills_together: bool,
     pub descending: bool,
     /// Most rows per group, including those that `OFFSET` skips; `None` without a limit.

@@ -146,7 +146,7 @@ impl Kept {
     }
 }
 
-/// What makes two values the same one: numbers by their amount, whatever their type.
+/// The identity of a value. Equal numbers of different types are the same value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ValueKey {
     Whole(i128),

@@ -75,16 +75,17 @@ impl Engine {
         order.sort_by_key(|place| groups[*place]);
         let range = range(plan, frame);
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
-        let gone = self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from);
+        let expired_before =
+            self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let are_told = !plan.has_ends() || (!evaluation.has_several_sources && group_count == chosen.len());
+        let can_use_first_last = !plan.has_ends() || (!evaluation.has_several_sources && group_count == chosen.len());
         let is_of_numbers = |family: Family| family == Family::Number;
         let has_numbers = |entry: &DirectoryEntry| {
             plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(is_of_numbers))
         };
         let is_exact = chosen.iter().all(|(entry, _)| has_numbers(entry));
-        let hours = match (summarized(plan, frame, &chosen, &range).filter(|_| is_exact), gone) {
-            _ if !are_told => None,
+        let hours = match (summarized(plan, frame, &chosen, &range).filter(|_| is_exact), expired_before) {
+            _ if !can_use_first_last => None,
             (None, Some(from)) => {
                 let hours = summarized(plan, frame, &chosen, &(range.start..from.min(range.end)));
                 if hours.is_some() {
@@ -164,10 +165,10 @@ impl Engine {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
             None => vec![range.clone()],
         };
-        // What begins with the first reading that there is asks for no part of an hour.
-        let asks_for_all = frame.has_min || hours.is_none();
+        // Without a start time, the range begins at the first reading, so there is no partial hour.
+        let reads_whole_range = frame.has_min || hours.is_none();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            wanted.range = self.with_readings(budget, database, &part, asks_for_all);
+            wanted.range = self.with_readings(budget, database, &part, reads_whole_range);
             if wanted.range.is_empty() {
                 continue;
             }
