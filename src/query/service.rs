@@ -90,7 +90,8 @@ impl Query {
     /// # Errors
     /// [`QueryError::Exporting`]
     pub fn begin_export(&self, caller: &Caller) -> Result<ExportPermit, QueryError> {
-        let (exporting, caller) = (self.exporting.clone(), caller.name().to_owned());
+        let exporting = self.exporting.clone();
+        let caller = caller.name().to_owned();
         if !exporting.lock().insert(caller.clone()) {
             return Err(QueryError::Exporting);
         }

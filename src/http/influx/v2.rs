@@ -90,7 +90,8 @@ async fn list_buckets(app: &App, requester: &Requester, uri: &Uri, endpoint: &En
         None => Ok(default),
         Some(text) => text.parse().map_err(|_| bad(format!("{name} is {text:?}: send a number"))),
     };
-    let (offset, limit) = (number("offset", 0)?, number("limit", BUCKETS_DEFAULT)?);
+    let offset = number("offset", 0)?;
+    let limit = number("limit", BUCKETS_DEFAULT)?;
     let names = bucket_names(app, requester).await?;
     let all = names.iter().filter(|name| sent.get("name").is_none_or(|wanted| wanted == *name));
     let all = all.filter(|name| sent.get("id").is_none_or(|id| id == bucket_id(name)));

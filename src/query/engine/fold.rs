@@ -299,7 +299,8 @@ impl Summed {
             Function::Min => self.extreme(Ordering::Less),
             Function::Max => self.extreme(Ordering::Greater),
             Function::Spread => {
-                let (least, greatest) = (self.extreme(Ordering::Less)?, self.extreme(Ordering::Greater)?);
+                let least = self.extreme(Ordering::Less)?;
+                let greatest = self.extreme(Ordering::Greater)?;
                 arithmetic(Arithmetic::Sub, &greatest, &least)
             }
             _ => None,
@@ -322,7 +323,7 @@ fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> 
     }
 }
 
-/// How many readings beyond twice its number a ranking holds before it drops the lesser ones.
+/// The number of readings that a ranking holds, beyond twice its own number, before it drops the lesser ones.
 const RANKED: usize = 256;
 
 /// Keeps the best readings, the best one first; of equal values the earlier one. With tags, whose values are the last

@@ -112,7 +112,8 @@ impl Kept {
 
     /// The value between the two in the middle, or the one in the middle.
     pub fn median(mut self) -> Option<Value> {
-        let (count, values) = (self.values.len(), &mut self.values);
+        let count = self.values.len();
+        let values = &mut self.values;
         let high = number(&values.select((count / 2).min(count.checked_sub(1)?)))?;
         if count % 2 == 1 {
             return Some(Value::Float(high));
@@ -172,7 +173,7 @@ impl ValueKey {
 #[derive(Debug, Default)]
 pub struct DistinctValues {
     by_key: HashMap<ValueKey, Occurrences>,
-    /// How many values were added.
+    /// The number of added values.
     count: usize,
 }
 
@@ -237,7 +238,8 @@ impl DistinctValues {
         let mut all = self.all();
         all.sort_unstable_by(|(a, _), (b, _)| by_value(a, b));
         let more = |best: (Value, Occurrences), next: (Value, Occurrences)| {
-            let (held, other) = (&best.1, &next.1);
+            let held = &best.1;
+            let other = &next.1;
             let is_tied = other.count == held.count && other.count > 1 && other.first.0 <= held.last.0;
             if other.count > held.count || is_tied { next } else { best }
         };

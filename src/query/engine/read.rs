@@ -28,7 +28,7 @@ use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
 const DAY: i64 = 24 * HOUR;
-/// How many sensors whose readings are needed to read at first.
+/// The number of sensors in the first slice, if their readings are needed.
 const SENSORS_AT_FIRST: usize = 16;
 /// The sensors read at a time should take this part of a request's memory.
 const SLICE_SHARE: usize = 8;
@@ -127,8 +127,8 @@ impl Engine {
         Ok(())
     }
 
-    /// How many sensors to read at first: of those that are answered from summaries, as many as have room for their
-    /// windows; of others, what readings their groups must hold is unknown.
+    /// Returns the number of sensors in the first slice. Sensors that are answered from summaries need room for their
+    /// windows. The memory of other sensors is unknown before they are read.
     fn first_slice(&self, plan: &Plan, frame: &Frame, is_summarized: bool) -> usize {
         let windows = match &frame.windows {
             Some(windows) if frame.has_min => windows.count(frame.min..frame.max),
@@ -217,11 +217,12 @@ impl Engine {
     /// Spans of whole hours that make up the range, in this order and each twice as long as the one before. They begin where
     /// the first sensor has readings.
     async fn growing_spans(&self, wanted: &PointsQuery<'_>, order: Order) -> Result<Vec<Range<i64>>, QueryError> {
-        let (range, hours) = (&wanted.range, hours_of(&wanted.range));
+        let range = &wanted.range;
+        let hours = hours_of(range);
         let Some(sensor) = wanted.sensors.first() else { return Ok(Vec::new()) };
         let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
-        let (projection, extent) = (wanted.summaries(true), Extent::pages(1));
-        let stored = self.store.scan(wanted.database, &sensor.key, hours, order, &projection, extent);
+        let projection = wanted.summaries(true);
+        let stored = self.store.scan(wanted.database, &sensor.key, hours, order, &projection, Extent::pages(1));
         let stored = wanted.budget.waiting(stored).await?.pages;
         let of_sensor = || stored.iter().map(|page| page.hour).chain(unflushed.keys().copied());
         let is_ascending = order == Order::Ascending;
