@@ -51,7 +51,7 @@ pub enum QueryError {
     Overloaded { limit: usize },
     #[error("an answer without a limit is being sent to this token: wait for its end, or send limit")]
     Exporting,
-    #[error("a field or tag was added during the answer: repeat the request")]
+    #[error("names of fields, tags or sensors changed during the answer: repeat the request")]
     Changed,
     #[error("the client disconnected or read nothing for a minute")]
     Disconnected,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, Version};
 use axum::response::Response;
 
+use crate::bucket::Renames;
 use crate::faults;
 use crate::http::App;
 use crate::http::cursor;
@@ -43,6 +44,7 @@ pub async fn readings(version: Version, headers: HeaderMap, parameters: Paramete
         format != Format::Json && ["limit", "cursor", "max_points"].iter().all(|name| parameters.get(name).is_none());
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
     let page = Page { limit, cursor: parameters.get("cursor") };
+    let renames = app.query.settings().renames(&selection.per_sensor.database).cloned();
     let Selection { database, range, fields, .. } = selection.per_sensor.clone();
     let mut columns = match format {
         Format::Csv(_) => {
@@ -81,7 +83,7 @@ pub async fn readings(version: Version, headers: HeaderMap, parameters: Paramete
         }
         let permit = app.query.begin_export(&parameters.requester.caller)?;
         let answer = Answer { format, body, next: None, is_past: false, notices };
-        let export = Export { parameters, selection: per_sensor, format, times, columns, _permit: permit };
+        let export = Export { parameters, selection: per_sensor, format, times, columns, renames, _permit: permit };
         return Ok(answer.stream(|body| export.write(body, next)));
     }
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
@@ -94,6 +96,8 @@ struct Export {
     format: Format,
     times: Times,
     columns: TableColumns,
+    /// The renames by which the first part named its sensors. Parts are in the order of these names.
+    renames: Option<Renames>,
     _permit: ExportPermit,
 }
 
@@ -106,7 +110,8 @@ impl Export {
             // Each part has the time and the memory of a request.
             let budget = self.parameters.budget();
             body.charge_to(&budget)?;
-            if faults::fails("export_part") {
+            let database = &self.selection.per_sensor.database;
+            if faults::fails("export_part") || app.query.settings().renames(database) != self.renames.as_ref() {
                 return Err(QueryError::Changed);
             }
             let page = Page { limit: usize::MAX, cursor: Some(&cursor) };
