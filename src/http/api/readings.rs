@@ -224,6 +224,7 @@ fn parse_cursor(cursor: &str, range: &Range<i64>) -> ApiResult<(i64, String)> {
     parse().ok_or_else(|| bad_cursor(cursor))
 }
 
-fn bad_cursor(cursor: &str) -> ApiError {
+/// Returns the error of an invalid cursor.
+pub(super) fn bad_cursor(cursor: &str) -> ApiError {
     ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: send the value of next unchanged"))
 }

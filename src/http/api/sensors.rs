@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
+use super::readings::bad_cursor;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::{expiry_ns, now_ns};
@@ -233,12 +234,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let times = parameters.times()?;
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(&budget).await?;
-    let after = match parameters.get("cursor") {
-        None => None,
-        Some(text) => Some(cursor::decode(text).ok_or_else(|| {
-            ApiError::Bad(format!("parameter cursor: {text:?} is invalid: send the value of next unchanged"))
-        })?),
-    };
+    let decode = |text: &str| cursor::decode(text).ok_or_else(|| bad_cursor(text));
+    let after = parameters.get("cursor").map(decode).transpose()?;
     let query = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
     let is_match =
