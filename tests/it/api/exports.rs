@@ -5,7 +5,7 @@ use flate2::read::MultiGzDecoder;
 use crate::support::prelude::*;
 
 /// Small memory, so that an answer has many parts.
-const CONFIG: &str = "[query]\nbytes = \"8MiB\"\n";
+const CONFIG: &str = "[query]\nbytes = \"8MiB\"\n[server]\nhttp2 = true\n";
 const SENSORS: i64 = 40;
 const READINGS: i64 = 3_000;
 
@@ -79,6 +79,38 @@ fn a_failure_aborts_the_connection() {
     assert!(old.starts_with(b"HTTP/1.0 400"), "{}", String::from_utf8_lossy(&old));
     let old = raw(&server, "1.0", "/api/v1/readings?db=d&measurement=m&format=csv&limit=5");
     assert!(old.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&old));
+}
+
+/// The same for HTTP/2, which resets the stream, and for compressed answers.
+#[test]
+fn a_failure_ends_no_stream_and_no_compressed_answer() {
+    let Some(curl) = require(Package::Curl) else { return };
+    for options in [&["--http2-prior-knowledge"][..], &["--compressed"], &["--http2-prior-knowledge", "--compressed"]] {
+        let server = server(Launch::embedded().env("FAULT_FAIL_AT", "export_part:7"));
+        let url = server.url("/api/v1/readings?db=d&measurement=m&format=csv");
+        let ask = || Command::new(&curl).args(["--silent", "--output", "/dev/null", &url]).args(options).status();
+        assert!(!ask().expect("curl runs").success(), "{options:?}: the answer looks complete");
+        assert!(ask().expect("curl runs").success(), "{options:?}: only the seventh part failed");
+    }
+}
+
+/// Parts are in the order of shown names. A sensor that was renamed between two parts was missing, or there twice.
+#[test]
+fn a_rename_aborts_the_answer() {
+    let server = server(Launch::embedded());
+    let path = "/api/v1/readings?db=d&measurement=m&format=ndjson";
+    let mut slow = TcpStream::connect(server.address()).expect("a connection");
+    slow.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    write!(slow, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut first = [0; 1000];
+    slow.read_exact(&mut first).expect("it has begun");
+    let entry = json!({"kind": "tag_value", "tag": "s", "from": "39", "to": "00-first"}).to_string();
+    request("PUT", &server.url("/api/v1/renames?db=d"), entry.as_bytes(), &[]).expect("an answer").expect(200);
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer looks complete");
+    let again = get(&server.url(path)).expect(200);
+    assert_eq!(again.text().lines().count(), usize::try_from(SENSORS * READINGS).unwrap());
 }
 
 /// A reader that stops reading holds its own export only, and one caller has one export at a time.
