@@ -16,6 +16,7 @@ mod wait;
 
 pub use self::budget::{Budget, HeldBytes};
 pub use self::engine::directory::{first_batch, next_batch};
+pub use self::engine::evaluate::Position;
 pub use self::engine::fill::Fill;
 pub use self::engine::memory::document_bytes;
 pub use self::error::QueryError;

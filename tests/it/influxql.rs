@@ -5,6 +5,7 @@ mod cli;
 mod compare;
 mod data;
 mod generated;
+mod parts;
 mod run;
 mod statements;
 mod teeth;

@@ -63,7 +63,7 @@ async fn table(
     rows: Vec<Vec<ResultCell>>,
     context: StatementContext<'_>,
 ) -> ApiResult<StatementAnswer> {
-    let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
+    let mut answer = StatementAnswer::empty(context.budget)?;
     answer.list(Some("dry_run"), columns, Box::new(rows.into_iter())).await?;
     Ok(answer)
 }

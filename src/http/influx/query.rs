@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Form, FromRequest, Multipart, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 
-use super::render::{RenderStyle, StatementResult, refusal, render};
+use super::render::{RenderStyle, Renderer, refusal};
 use crate::access::Event;
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
+use crate::faults;
 use crate::http::App;
 use crate::http::admin::preview;
 use crate::http::api::write::wait_while_away;
@@ -24,12 +25,15 @@ use crate::http::parameters::Requester;
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
+use crate::http::render::text::Text;
 use crate::http::server::body::{self, BodyLimit};
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{
     Deleted, DeletionWait, IngestError, PolicyError, PolicyTerms, check_database_name, check_new_name,
 };
+use crate::query::Position;
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
+use crate::query::{Budget, QueryError};
 
 /// Maximum number of statements in a request.
 const STATEMENTS_MAX: usize = 100;
@@ -57,7 +61,7 @@ pub async fn query(
 }
 
 /// Reads the parameters and runs the query.
-async fn handle(app: &App, requester: &Requester, known: &[&str], request: Request) -> ApiResult<Response> {
+async fn handle(app: &Arc<App>, requester: &Requester, known: &[&str], request: Request) -> ApiResult<Response> {
     let (parts, mut body) = request.into_parts();
     let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
@@ -92,7 +96,7 @@ async fn read_form(request: Request) -> Vec<(String, String)> {
     sent
 }
 
-async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
+async fn run_query(app: &Arc<App>, requester: &Requester, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
     let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
@@ -103,70 +107,150 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
         _ => ChangeMode::Usual,
     };
     let style = render_style(parameters, guard, &parts.headers);
+    let media_type = style.media_type();
     let budget = app.query.begin(&requester.caller, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match parse_statements(q, parameters.get("params")) {
         Ok(statements) => statements,
         Err(error) => {
             let body = refusal(&error.to_string(), &style);
-            return Ok((error.status(), [(header::CONTENT_TYPE, style.media_type())], body).into_response());
+            return Ok((error.status(), [(header::CONTENT_TYPE, media_type)], body).into_response());
         }
     };
-    let now = now_ns();
-    let mut outcomes = Vec::with_capacity(statements.len());
-    let mut notices: Vec<String> = Vec::new();
-    for statement in &statements {
-        // As in InfluxDB, stop after a failed statement.
-        if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
-            outcomes.push(StatementResult { series: Err("not executed".to_owned()), zone: None });
-            continue;
+    let mut run = StatementsRun {
+        app: app.clone(),
+        requester: requester.clone(),
+        q: q.to_owned(),
+        statements,
+        database: parameters.get("db").map(str::to_owned),
+        policy: parameters.get("rp").map(str::to_owned),
+        now: now_ns(),
+        can_change: parts.method == Method::POST,
+        mode,
+        renderer: Renderer::new(style),
+        done: 0,
+        next: None,
+        notices: Vec::new(),
+    };
+    let mut text = run.renderer.text(&budget)?;
+    while run.next.is_none() && run.step(&budget, &mut text).await? {}
+    let notices = std::mem::take(&mut run.notices);
+    let mut response = if run.next.is_some() {
+        if parts.version == Version::HTTP_10 {
+            return Err(ApiError::Bad("the answer is too large for HTTP/1.0: use HTTP/1.1".to_owned()));
         }
+        budget.finish();
+        text.stream(media_type, |text| run.rest(text))
+    } else {
+        run.renderer.finish(&mut text).await?;
+        budget.finish();
+        text.respond(media_type)?
+    };
+    // In a header, because InfluxDB has no such `messages` in its answers.
+    add_texts(&mut response, NOTICE_HEADER, &notices);
+    Ok(response)
+}
+
+/// The statements of a request, which run one after the other.
+struct StatementsRun {
+    app: Arc<App>,
+    requester: Requester,
+    /// The text of all statements, for the slow-query log.
+    q: String,
+    statements: Vec<Statement>,
+    database: Option<String>,
+    policy: Option<String>,
+    /// `now()` in nanoseconds.
+    now: i64,
+    /// True if statements may change something.
+    can_change: bool,
+    mode: ChangeMode,
+    renderer: Renderer,
+    /// The number of statements whose results are complete.
+    done: usize,
+    /// Where the result of the next statement goes on, if a part of it is written.
+    next: Option<Position>,
+    notices: Vec<String>,
+}
+
+impl StatementsRun {
+    /// Runs the next statement, or one part of a long result. Returns false if all are done.
+    async fn step(&mut self, budget: &Budget, text: &mut Text) -> ApiResult<bool> {
+        let Self { app, requester, renderer, .. } = self;
+        let Some(statement) = self.statements.get(self.done) else { return Ok(false) };
         let context = StatementContext {
-            database: parameters.get("db"),
-            policy: parameters.get("rp"),
-            now,
-            budget: &budget,
+            database: self.database.as_deref(),
+            policy: self.policy.as_deref(),
+            now: self.now,
+            budget,
             caller: &requester.caller,
         };
         requester.caller.check_statement(statement, context.database, context.policy)?;
         let expired = app.query.expired_notices(statement, context);
-        let mut message = None;
-        let series = match run_statement(app, requester, &parts.method, mode, statement, context).await {
-            Ok(outcome) => {
-                message = outcome.message;
-                Ok(outcome.answer)
+        let from = self.next.take();
+        let is_first = from.is_none();
+        if is_first {
+            let zone = if let Statement::Select(select) = statement { select.zone.as_deref() } else { None };
+            renderer.begin(text, zone);
+        }
+        let outcome = run_statement(app, requester, self.can_change, self.mode, statement, context, from).await;
+        let (answer, error) = match outcome {
+            Ok(StatementOutcome { answer, message }) => {
+                self.notices.extend(message);
+                (answer, None)
             }
-            // Answer 503 and 403 with their status, because clients do not look for them in a result.
-            Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
+            // Answer 503 and 403 with their status, because clients do not look for them in a result. A result of
+            // which a part is written cannot end with an error.
+            Err(error)
+                if !is_first || matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) =>
+            {
                 return Err(error);
             }
-            Err(error) => Err(error.to_string()),
-        };
-        let zone = match statement {
-            Statement::Select(select) => select.zone.clone(),
-            _ => None,
+            Err(error) => (None, Some(error.to_string())),
         };
         // As InfluxDB, do not look for unknown names if there is an answer.
-        let has_answer = match &series {
-            Ok(Some(answer)) => !answer.series.is_empty(),
-            Ok(None) => true,
-            Err(_) => false,
-        };
-        notices.extend(app.query.statement_notices(statement, context, has_answer).await);
-        if series.is_ok() {
-            notices.extend(expired);
-            notices.extend(app.query.notices_of(&budget));
+        let has_answer = error.is_none() && answer.as_ref().is_none_or(|answer| !answer.series.is_empty());
+        self.notices.extend(app.query.statement_notices(statement, context, has_answer).await);
+        if error.is_none() {
+            self.notices.extend(expired);
+            self.notices.extend(app.query.notices_of(budget));
         }
-        notices.extend(message);
-        outcomes.push(StatementResult { series, zone });
+        if let Some(answer) = answer {
+            renderer.part(text, &answer).await?;
+            self.next = answer.next;
+        }
+        if self.next.is_none() {
+            self.done += 1;
+            renderer.end(text, error.as_deref()).await?;
+        }
+        // As in InfluxDB, stop after a failed statement.
+        while error.is_some() && self.done < self.statements.len() {
+            self.done += 1;
+            renderer.begin(text, None);
+            renderer.end(text, Some("not executed")).await?;
+        }
+        Ok(true)
     }
-    let text = render(&budget, &outcomes, &style).await?;
-    drop(outcomes);
-    budget.finish();
-    let mut response = text.respond(style.media_type())?;
-    // In a header, because InfluxDB has no such `messages` in its answers.
-    add_texts(&mut response, NOTICE_HEADER, &notices);
-    Ok(response)
+
+    /// Writes the rest of a long answer. Each part has the time and the memory of a request.
+    async fn rest(mut self, mut text: Text) -> Result<Text, QueryError> {
+        loop {
+            let budget = self.app.query.begin(&self.requester.caller, &self.q);
+            text.charge_to(&budget)?;
+            if faults::fails("export_part") {
+                return Err(QueryError::Changed);
+            }
+            let has_more = self.step(&budget, &mut text).await.map_err(|error| match error {
+                ApiError::Query(error) => error,
+                _ => QueryError::Changed,
+            })?;
+            budget.finish();
+            if !has_more {
+                self.renderer.finish(&mut text).await?;
+                return Ok(text);
+            }
+        }
+    }
 }
 
 fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
@@ -246,16 +330,17 @@ struct StatementOutcome {
 async fn run_statement(
     app: &App,
     requester: &Requester,
-    method: &Method,
+    can_change: bool,
     mode: ChangeMode,
     statement: &Statement,
     context: StatementContext<'_>,
+    from: Option<Position>,
 ) -> ApiResult<StatementOutcome> {
-    let answer = app.query.statement(statement, context).await?;
+    let answer = app.query.statement(statement, context, from).await?;
     if answer.is_some() {
         return Ok(StatementOutcome { answer, message: None });
     }
-    if *method != Method::POST {
+    if !can_change {
         return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
     }
     if mode == ChangeMode::Preview {

@@ -1,4 +1,4 @@
-//! Writes statement results in the formats of InfluxDB 1.x: JSON, whole or in chunks, and CSV.
+//! Writes statement results in the formats of InfluxDB 1.x: JSON, as one document or in chunks, and CSV.
 
 use std::fmt::Write;
 
@@ -10,14 +10,6 @@ use crate::query::influx::{ResultCell, ResultSeries, StatementAnswer, zone_offse
 use crate::query::{Budget, QueryError};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
-
-/// The result of one statement.
-pub struct StatementResult {
-    /// The series (`None` for a statement without a result), or the error text.
-    pub series: Result<Option<StatementAnswer>, String>,
-    /// The time zone of `tz()`.
-    pub zone: Option<String>,
-}
 
 /// The requested format of an answer.
 pub struct RenderStyle {
@@ -38,24 +30,26 @@ impl RenderStyle {
     }
 }
 
-/// Writes all results.
-///
-/// # Errors
-/// If the budget of the query is used up.
-pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
-    let mut text = if style.is_pretty && style.format == Format::Json {
-        let mut indents = Indents::default();
-        Text::with_style(budget, move |piece| indents.indent(piece))?
-    } else {
-        Text::new(budget)?
-    };
-    match (style.format, style.chunk) {
-        (Format::Csv(guard), _) => csv(&mut text, outcomes, guard, style).await?,
-        (_, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
-        (_, None) => whole(&mut text, outcomes, style).await?,
-    }
-    text.row().await?;
-    Ok(text)
+/// Writes the results of statements one after the other, each in one or more parts.
+pub struct Renderer {
+    style: RenderStyle,
+    /// The number of the statement whose result comes next, or is being written.
+    id: usize,
+    /// The time zone of `tz()`.
+    zone: Option<String>,
+    /// The series of a whole JSON document to which rows can be added.
+    open: Option<OpenSeries>,
+    /// In chunks, true if a line must follow.
+    is_line_due: bool,
+    /// The columns of the current table of CSV.
+    columns: Option<Vec<String>>,
+    is_first_table: bool,
+}
+
+struct OpenSeries {
+    name: Option<String>,
+    tags: Vec<(String, String)>,
+    has_rows: bool,
 }
 
 /// A range of a series' rows.
@@ -65,63 +59,198 @@ struct SeriesPiece<'a> {
     is_last: bool,
 }
 
-impl StatementResult {
-    fn all_series(&self) -> &[ResultSeries] {
-        self.series.as_ref().ok().and_then(Option::as_ref).map_or(&[], |answer| &answer.series)
+impl Renderer {
+    pub fn new(style: RenderStyle) -> Self {
+        Self { style, id: 0, zone: None, open: None, is_line_due: false, columns: None, is_first_table: true }
     }
-}
 
-async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
-    if outcomes.is_empty() {
-        text.out.push_str("{}\n");
-        return Ok(());
+    /// Makes the text to write to.
+    ///
+    /// # Errors
+    /// If the budget of the query is used up.
+    pub fn text(&self, budget: &Budget) -> Result<Text, QueryError> {
+        if self.style.is_pretty && self.style.format == Format::Json {
+            let mut indents = Indents::default();
+            return Text::with_style(budget, move |piece| indents.indent(piece));
+        }
+        Text::new(budget)
     }
-    text.out.push_str("{\"results\":[");
-    for (id, outcome) in outcomes.iter().enumerate() {
-        json::comma(&mut text.out, id);
-        let all = outcome.all_series().iter();
-        let pieces: Vec<SeriesPiece<'_>> =
-            all.map(|series| SeriesPiece { series, rows: &series.rows, is_last: true }).collect();
-        result(text, id, outcome, &pieces, false, style).await?;
-    }
-    text.out.push_str("]}\n");
-    Ok(())
-}
 
-/// Writes one line per chunk of up to `rows` rows; a chunk holds one series.
-async fn chunks(
-    text: &mut Text,
-    outcomes: &[StatementResult],
-    rows: usize,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    for (id, outcome) in outcomes.iter().enumerate() {
-        let all = outcome.all_series();
-        for (number, series) in all.iter().enumerate() {
-            for piece in pieces(series, rows) {
-                let is_partial = !piece.is_last || number + 1 < all.len();
-                line(text, id, outcome, &[piece], is_partial, style).await?;
+    fn is_whole_json(&self) -> bool {
+        self.style.chunk.is_none() && self.style.format == Format::Json
+    }
+
+    /// Begins the result of the next statement.
+    pub fn begin(&mut self, text: &mut Text, zone: Option<&str>) {
+        self.zone = zone.map(str::to_owned);
+        self.is_line_due = true;
+        if self.is_whole_json() {
+            text.out.push_str(if self.id == 0 { "{\"results\":[" } else { "," });
+            let _ = write!(text.out, "{{\"statement_id\":{}", self.id);
+        }
+    }
+
+    /// Writes series of the statement. If the answer has another part, its first series may go on with this one's last.
+    ///
+    /// # Errors
+    /// If the budget of the query is used up.
+    pub async fn part(&mut self, text: &mut Text, answer: &StatementAnswer) -> Result<(), QueryError> {
+        let StatementAnswer { series, next, .. } = answer;
+        match (self.style.format, self.style.chunk) {
+            (Format::Csv(guard), _) => self.csv_part(text, series, guard).await,
+            (_, None) => self.whole_part(text, series).await,
+            (_, Some(rows)) => {
+                let goes_on = next.as_ref().is_some_and(|position| position.within.is_some());
+                for (number, one) in series.iter().enumerate() {
+                    let is_last_series = number + 1 == series.len();
+                    for mut piece in pieces(one, rows) {
+                        let is_partial = !piece.is_last || !is_last_series || next.is_some();
+                        piece.is_last = piece.is_last && !(is_last_series && goes_on);
+                        self.line(text, Some(&piece), is_partial, None).await?;
+                    }
+                }
+                Ok(())
             }
         }
-        if all.is_empty() {
-            line(text, id, outcome, &[], false, style).await?;
-        }
     }
-    Ok(())
-}
 
-async fn line(
-    text: &mut Text,
-    id: usize,
-    outcome: &StatementResult,
-    pieces: &[SeriesPiece<'_>],
-    is_partial: bool,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    text.out.push_str("{\"results\":[");
-    result(text, id, outcome, pieces, is_partial, style).await?;
-    text.out.push_str("]}\n");
-    Ok(())
+    /// Ends the result of the statement.
+    ///
+    /// # Errors
+    /// If the budget of the query is used up.
+    pub async fn end(&mut self, text: &mut Text, error: Option<&str>) -> Result<(), QueryError> {
+        match (self.style.format, self.style.chunk) {
+            (Format::Csv(guard), _) => {
+                if let Some(error) = error {
+                    text.out.push_str(if self.is_first_table { "error\n" } else { "\nerror\n" });
+                    csv_text(&mut text.out, error, guard);
+                    text.out.push('\n');
+                    self.columns = None;
+                    self.is_first_table = false;
+                }
+            }
+            (_, None) => {
+                if self.close_series(text) {
+                    text.out.push(']');
+                }
+                write_error(&mut text.out, error);
+                text.out.push('}');
+            }
+            (_, Some(_)) => {
+                if self.is_line_due || error.is_some() {
+                    self.line(text, None, false, error).await?;
+                }
+            }
+        }
+        self.id += 1;
+        text.row().await
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// If the budget of the query is used up.
+    pub async fn finish(self, text: &mut Text) -> Result<(), QueryError> {
+        if self.is_whole_json() {
+            text.out.push_str(if self.id == 0 { "{}\n" } else { "]}\n" });
+        }
+        text.row().await
+    }
+
+    /// Ends the open series. Returns true if there was one.
+    fn close_series(&mut self, text: &mut Text) -> bool {
+        let Some(open) = self.open.take() else { return false };
+        text.out.push_str(if open.has_rows { "]}" } else { "}" });
+        true
+    }
+
+    async fn whole_part(&mut self, text: &mut Text, series: &[ResultSeries]) -> Result<(), QueryError> {
+        for (number, one) in series.iter().enumerate() {
+            let goes_on = |open: &OpenSeries| number == 0 && open.name == one.name && open.tags == one.tags;
+            if !self.open.as_ref().is_some_and(goes_on) {
+                let separator = if self.close_series(text) { "," } else { ",\"series\":[" };
+                text.out.push_str(separator);
+                series_head(&mut text.out, one);
+                self.open = Some(OpenSeries { name: one.name.clone(), tags: one.tags.clone(), has_rows: false });
+            }
+            if let Some(open) = self.open.as_mut().filter(|_| !one.rows.is_empty()) {
+                let is_first = !std::mem::replace(&mut open.has_rows, true);
+                text.out.push_str(if is_first { ",\"values\":[" } else { "," });
+            }
+            self.rows(text, &one.rows).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes one line of chunked JSON, with rows of at most one series.
+    async fn line(
+        &mut self,
+        text: &mut Text,
+        piece: Option<&SeriesPiece<'_>>,
+        is_partial: bool,
+        error: Option<&str>,
+    ) -> Result<(), QueryError> {
+        let _ = write!(text.out, "{{\"results\":[{{\"statement_id\":{}", self.id);
+        if let Some(piece) = piece {
+            text.out.push_str(",\"series\":[");
+            series_head(&mut text.out, piece.series);
+            if !piece.rows.is_empty() {
+                text.out.push_str(",\"values\":[");
+                self.rows(text, piece.rows).await?;
+                text.out.push(']');
+            }
+            text.out.push_str(if piece.is_last { "}]" } else { ",\"partial\":true}]" });
+        }
+        if is_partial {
+            text.out.push_str(",\"partial\":true");
+        }
+        write_error(&mut text.out, error);
+        text.out.push_str("}]}\n");
+        self.is_line_due = is_partial;
+        Ok(())
+    }
+
+    /// Writes rows of JSON, with commas between them.
+    async fn rows(&self, text: &mut Text, rows: &[Vec<ResultCell>]) -> Result<(), QueryError> {
+        for (number, row) in rows.iter().enumerate() {
+            json::comma(&mut text.out, number);
+            text.out.push('[');
+            json::list(&mut text.out, row, |out, cell| write_cell(out, cell, self.zone.as_deref(), &self.style));
+            text.out.push(']');
+            text.row().await?;
+        }
+        Ok(())
+    }
+
+    async fn csv_part(&mut self, text: &mut Text, series: &[ResultSeries], guard: Guard) -> Result<(), QueryError> {
+        for series in series {
+            if self.columns.as_ref() != Some(&series.columns) {
+                // An empty line precedes each table and each error but the first.
+                text.out.push_str(if self.is_first_table { "name,tags" } else { "\nname,tags" });
+                for column in &series.columns {
+                    text.out.push(',');
+                    csv_text(&mut text.out, column, guard);
+                }
+                text.out.push('\n');
+                self.columns = Some(series.columns.clone());
+                self.is_first_table = false;
+            }
+            let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
+            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
+            for row in &series.rows {
+                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), guard);
+                text.out.push(',');
+                csv_text(&mut text.out, &tags.join(","), guard);
+                for cell in row {
+                    text.out.push(',');
+                    csv_cell(&mut text.out, cell, guard, &self.style);
+                }
+                text.out.push('\n');
+                text.row().await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never
@@ -136,57 +265,11 @@ fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiec
     })
 }
 
-async fn result(
-    text: &mut Text,
-    id: usize,
-    outcome: &StatementResult,
-    pieces: &[SeriesPiece<'_>],
-    is_partial: bool,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    let _ = write!(text.out, "{{\"statement_id\":{id}");
-    if !pieces.is_empty() {
-        text.out.push_str(",\"series\":[");
-        for (number, piece) in pieces.iter().enumerate() {
-            json::comma(&mut text.out, number);
-            series(text, piece, outcome.zone.as_deref(), style).await?;
-        }
-        text.out.push(']');
+fn write_error(out: &mut String, error: Option<&str>) {
+    if let Some(error) = error {
+        out.push(',');
+        json::pair(out, "error", error);
     }
-    if is_partial {
-        text.out.push_str(",\"partial\":true");
-    }
-    if let Err(error) = &outcome.series {
-        text.out.push(',');
-        json::pair(&mut text.out, "error", error);
-    }
-    text.out.push('}');
-    Ok(())
-}
-
-async fn series(
-    text: &mut Text,
-    piece: &SeriesPiece<'_>,
-    zone: Option<&str>,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    series_head(&mut text.out, piece.series);
-    if !piece.rows.is_empty() {
-        text.out.push_str(",\"values\":[");
-        for (number, row) in piece.rows.iter().enumerate() {
-            json::comma(&mut text.out, number);
-            text.out.push('[');
-            json::list(&mut text.out, row, |out, cell| write_cell(out, cell, zone, style));
-            text.out.push(']');
-            text.row().await?;
-        }
-        text.out.push(']');
-    }
-    if !piece.is_last {
-        text.out.push_str(",\"partial\":true");
-    }
-    text.out.push('}');
-    Ok(())
 }
 
 fn series_head(out: &mut String, series: &ResultSeries) {
@@ -251,52 +334,6 @@ fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let minutes = offset.abs() / 60_000_000_000;
     let sign = if offset < 0 { '-' } else { '+' };
     let _ = write!(out, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
-}
-
-async fn csv(
-    text: &mut Text,
-    outcomes: &[StatementResult],
-    guard: Guard,
-    style: &RenderStyle,
-) -> Result<(), QueryError> {
-    let mut columns: Option<&[String]> = None;
-    // An empty line precedes each table and each error but the first.
-    let mut is_first = true;
-    for outcome in outcomes {
-        if let Err(error) = &outcome.series {
-            text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
-            csv_text(&mut text.out, error, guard);
-            text.out.push('\n');
-            columns = None;
-            is_first = false;
-        }
-        for series in outcome.all_series() {
-            if columns != Some(&series.columns) {
-                text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
-                for column in &series.columns {
-                    text.out.push(',');
-                    csv_text(&mut text.out, column, guard);
-                }
-                text.out.push('\n');
-                columns = Some(&series.columns[..]);
-                is_first = false;
-            }
-            let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
-            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
-            for row in &series.rows {
-                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), guard);
-                text.out.push(',');
-                csv_text(&mut text.out, &tags.join(","), guard);
-                for cell in row {
-                    text.out.push(',');
-                    csv_cell(&mut text.out, cell, guard, style);
-                }
-                text.out.push('\n');
-                text.row().await?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn csv_cell(out: &mut String, cell: &ResultCell, guard: Guard, style: &RenderStyle) {

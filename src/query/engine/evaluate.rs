@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::condition::{Operand, Subject};
-use super::fill::Fill;
 use super::fold::{OpenWindow, Summed};
-use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
+use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow};
 use super::memory::text_bytes;
 use super::plan::{Call, Function, Input, Plan, ReadingExpr};
 use super::points::PointCursor;
 use super::rows::{cell, raw, result_rows};
 use super::summaries::HourSummary;
+use crate::bucket::Renames;
 use crate::bucket::store::Order;
 use crate::query::engine::frame::row_bytes;
 use crate::query::pattern::Patterns;
@@ -37,6 +37,8 @@ pub struct Evaluation<'a> {
     pub budget: &'a Budget,
     /// Whether a group may have readings from several reads.
     pub has_several_sources: bool,
+    /// The part of the answer that is wanted; `None` for the whole answer.
+    pub part: Option<Part>,
     /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// The groups that take readings.
@@ -49,7 +51,28 @@ pub struct Evaluation<'a> {
 }
 
 /// A measurement, and the values of the tags in [`Plan::group_by`].
-type GroupKey = (Arc<str>, Vec<String>);
+pub type GroupKey = (Arc<str>, Vec<String>);
+
+/// A part of an answer. It ends behind a group, or between two times of a group that is shown reading by reading.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// Where the part begins; `None` for the beginning of the answer.
+    pub from: Option<Position>,
+    /// Where the next part begins; `None` if the answer is complete.
+    pub next: Option<Position>,
+}
+
+/// A place in an answer.
+#[derive(Debug, Clone)]
+pub struct Position {
+    /// The renames that the order of the answer depends on.
+    pub renames: Option<Renames>,
+    /// The first group to come.
+    pub group: GroupKey,
+    /// The times of this group that are to come, and the length of a span of them that can be read at once; `None` for
+    /// all times.
+    pub within: Option<(Range<i64>, i64)>,
+}
 
 /// The rows of a group, and its wide sums as in [`GroupRows`].
 type FinishedGroup = (Vec<ResultRow>, Vec<(i64, usize, i128)>);
@@ -104,6 +127,7 @@ impl<'a> Evaluation<'a> {
             patterns,
             budget,
             has_several_sources: false,
+            part: None,
             gathered_by,
             groups: BTreeMap::new(),
             finished: BTreeMap::new(),
@@ -222,7 +246,7 @@ impl<'a> Evaluation<'a> {
         for at in wanted {
             let time = points.times[*at];
             let Some(value) = points.cell(field, *at).filter(|_| range.contains(&time)) else { continue };
-            if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
+            if inner.needs_series() {
                 let values = &mut group.values[number];
                 let before = values.capacity();
                 values.push((time, value.clone()));
@@ -324,13 +348,53 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn key(&self, member: &ReadingSource) -> GroupKey {
+    /// Returns the group of a series.
+    pub fn key(&self, member: &ReadingSource) -> GroupKey {
         (member.name.clone(), self.plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect())
+    }
+
+    /// Returns the order in which a group can be read span by span: its rows are those of the spans one after the other, or
+    /// the windows of a span can be settled.
+    pub fn order_of_spans(&self) -> Option<Order> {
+        let Self { plan, frame, .. } = self;
+        let mut functions = plan.calls.iter().map(|call| innermost(call).0);
+        if !plan.is_raw() {
+            let settles = frame.windows.is_some() && !functions.clone().any(Function::needs_series);
+            return Some(Order::Ascending).filter(|_| settles && functions.any(|function| !function.is_summarized()));
+        }
+        let order = if frame.descending { Order::Descending } else { Order::Ascending };
+        Some(order).filter(|_| self.part.is_some() && frame.rows_max.is_none() && !frame.fill.fills_rows())
+    }
+
+    /// Replaces the values of all windows that end at this time or before by their results.
+    ///
+    /// # Errors
+    /// If the budget is exhausted.
+    pub async fn settle(&mut self, until: i64) -> Result<(), QueryError> {
+        let Self { plan, frame, .. } = *self;
+        let Some(windows) = &frame.windows else { return Ok(()) };
+        let open = windows.around(until).start;
+        let mut freed = 0;
+        for group in self.groups.values_mut() {
+            for (call, windows) in plan.calls.iter().zip(&mut group.windows) {
+                let function = innermost(call).0;
+                for (_, window) in windows.range_mut(..open) {
+                    freed += window.settle(function);
+                }
+            }
+            self.budget.pause().await?;
+        }
+        self.held.set(self.held.bytes() - freed)
     }
 
     /// Returns the memory of the groups that are not finished.
     pub fn open_bytes(&self) -> usize {
         self.held.bytes() - self.finished_bytes
+    }
+
+    /// Returns the memory of the rows of the groups that are finished.
+    pub fn finished_bytes(&self) -> usize {
+        self.finished_bytes
     }
 
     /// Empties the groups that are not finished.
@@ -410,62 +474,6 @@ impl<'a> Evaluation<'a> {
             finished.reverse();
         }
         Ok((finished, held))
-    }
-}
-
-impl GroupContent {
-    fn new(calls: usize) -> Self {
-        let windows = (0..calls).map(|_| BTreeMap::new()).collect();
-        Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls] }
-    }
-
-    /// Drops the rows beyond LIMIT once they are at least as many as the rows within it. Returns the bytes freed.
-    fn keep_first(&mut self, frame: &Frame, budget: &Budget) -> usize {
-        let Some(most) = frame.rows_max.filter(|_| !frame.fill.fills_rows()) else { return 0 };
-        if self.rows.len() < most.saturating_mul(2).max(ROWS) {
-            return 0;
-        }
-        budget.run_unpaused(self.rows.len(), || {
-            self.rows.sort_by_key(|(time, _)| *time);
-            let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
-            self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()
-        })
-    }
-
-    /// The memory of all text values.
-    fn text_bytes(&self) -> usize {
-        let rows = self.rows.iter().flat_map(|(_, cells)| cells.iter().flatten());
-        let values = self.values.iter().flatten().map(|(_, value)| value);
-        let picked = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::text_bytes).sum::<usize>();
-        rows.chain(values).map(text_bytes).sum::<usize>() + picked
-    }
-
-    /// Upper bound on the number of rows.
-    fn rows_most(&self, frame: &Frame) -> usize {
-        let kept = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::len).sum::<usize>();
-        let values = self.values.iter().map(Vec::len).sum::<usize>();
-        let filled = match (&frame.windows, frame.fill) {
-            (None, _) | (_, Fill::None) => 0,
-            (Some(grid), _) => {
-                let first = self.windows.iter().filter_map(|windows| windows.keys().next()).min();
-                let from = if frame.has_min { frame.min } else { first.copied().unwrap_or(frame.max) };
-                grid.count(from..frame.max).min(frame.rows_max.unwrap_or(usize::MAX))
-            }
-        };
-        (self.rows.len() + kept + values).max(filled)
-    }
-
-    /// Integer sums that exceed `i64`: the window's time, the call's index, the exact sum.
-    fn wide_sums(&self, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<(i64, usize, i128)> {
-        let mut wide = Vec::new();
-        for (number, (call, by)) in plan.calls.iter().zip(gathered_by).enumerate() {
-            if call.function == Function::Sum {
-                let sum =
-                    |(start, window): (&i64, &OpenWindow)| Some((label(*start, frame), number, window.wide_sum()?));
-                wide.extend(self.windows[*by].iter().filter_map(sum));
-            }
-        }
-        wide
     }
 }
 

@@ -51,6 +51,8 @@ pub enum OpenWindow {
     Distinct(DistinctValues),
     /// The best readings so far, and some that are not.
     Ranked(Vec<Pick>),
+    /// The result of a function that kept values.
+    Settled(Option<Pick>),
 }
 
 /// What summaries hold.
@@ -128,8 +130,23 @@ impl OpenWindow {
                     _ => bytes,
                 };
             }
+            Self::Settled(_) => debug_assert!(false, "a settled window has all its readings"),
         }
         0
+    }
+
+    /// Replaces the values of a window that has all its readings by their result. Returns the bytes freed.
+    pub fn settle(&mut self, function: &Function) -> usize {
+        let before = match self {
+            Self::Kept(kept) => kept.bytes() + kept.texts(),
+            Self::Distinct(values) if *function != Function::Distinct => values.bytes(),
+            _ => return 0,
+        };
+        let mut result = None;
+        self.finish(function, false, |pick| result = Some(pick));
+        let after = result.as_ref().map_or(0, |pick| pick.bytes());
+        *self = Self::Settled(result);
+        before.saturating_sub(after)
     }
 
     /// Adds an hour by its summary. For a function that picks an end, no other sensor may have given the same hour;
@@ -172,6 +189,7 @@ impl OpenWindow {
             Self::Kept(kept) => kept.texts(),
             Self::Distinct(values) => values.texts(),
             Self::Ranked(ranked) => ranked.iter().map(Pick::texts).sum(),
+            Self::Settled(pick) => pick.iter().map(Pick::texts).sum(),
             Self::Summed(_) | Self::Spread { .. } | Self::Counted { .. } => 0,
         }
     }
@@ -204,7 +222,7 @@ impl OpenWindow {
         let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
         match self {
             Self::Summed(summed) => made(summed.finish(function)).into_iter().for_each(give),
-            Self::Picked(pick) => pick.take().into_iter().for_each(give),
+            Self::Picked(pick) | Self::Settled(pick) => pick.take().into_iter().for_each(give),
             Self::Spread { count, squares, .. } => {
                 // The deviation of a single reading is NaN, which is shown as null.
                 let deviation = (*count > 0.0).then(|| Value::Float((*squares / (*count - 1.0)).sqrt()));

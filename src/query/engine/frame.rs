@@ -6,8 +6,13 @@ use std::sync::Arc;
 use super::fill::Fill;
 use super::fold::OpenWindow;
 use super::memory::text_bytes;
+use super::plan::{Function, Plan};
 use super::windows::Windows;
+use crate::query::Budget;
 use crate::reading::Value;
+
+/// Rows beyond LIMIT that a group holds at least before it drops them.
+const ROWS: usize = 1024;
 
 /// A series of readings: those of a sensor, or of a group of a subquery.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -80,4 +85,61 @@ pub fn row_bytes((_, cells): &ResultRow) -> usize {
     size_of::<ResultRow>()
         + cells.capacity() * size_of::<Option<Value>>()
         + cells.iter().flatten().map(text_bytes).sum::<usize>()
+}
+
+impl GroupContent {
+    /// A group without readings, for so many calls.
+    pub fn new(calls: usize) -> Self {
+        let windows = (0..calls).map(|_| BTreeMap::new()).collect();
+        Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls] }
+    }
+
+    /// Drops the rows beyond LIMIT once they are at least as many as the rows within it. Returns the bytes freed.
+    pub fn keep_first(&mut self, frame: &Frame, budget: &Budget) -> usize {
+        let Some(most) = frame.rows_max.filter(|_| !frame.fill.fills_rows()) else { return 0 };
+        if self.rows.len() < most.saturating_mul(2).max(ROWS) {
+            return 0;
+        }
+        budget.run_unpaused(self.rows.len(), || {
+            self.rows.sort_by_key(|(time, _)| *time);
+            let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
+            self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()
+        })
+    }
+
+    /// The memory of all text values.
+    pub fn text_bytes(&self) -> usize {
+        let rows = self.rows.iter().flat_map(|(_, cells)| cells.iter().flatten());
+        let values = self.values.iter().flatten().map(|(_, value)| value);
+        let picked = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::text_bytes).sum::<usize>();
+        rows.chain(values).map(text_bytes).sum::<usize>() + picked
+    }
+
+    /// Upper bound on the number of rows.
+    pub fn rows_most(&self, frame: &Frame) -> usize {
+        let kept = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::len).sum::<usize>();
+        let values = self.values.iter().map(Vec::len).sum::<usize>();
+        let filled = match (&frame.windows, frame.fill) {
+            (None, _) | (_, Fill::None) => 0,
+            (Some(grid), _) => {
+                let first = self.windows.iter().filter_map(|windows| windows.keys().next()).min();
+                let from = if frame.has_min { frame.min } else { first.copied().unwrap_or(frame.max) };
+                grid.count(from..frame.max).min(frame.rows_max.unwrap_or(usize::MAX))
+            }
+        };
+        (self.rows.len() + kept + values).max(filled)
+    }
+
+    /// Integer sums that exceed `i64`: the window's time, the call's index, the exact sum.
+    pub fn wide_sums(&self, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<(i64, usize, i128)> {
+        let mut wide = Vec::new();
+        for (number, (call, by)) in plan.calls.iter().zip(gathered_by).enumerate() {
+            if call.function == Function::Sum {
+                let sum =
+                    |(start, window): (&i64, &OpenWindow)| Some((label(*start, frame), number, window.wide_sum()?));
+                wide.extend(self.windows[*by].iter().filter_map(sum));
+            }
+        }
+        wide
+    }
 }

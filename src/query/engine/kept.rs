@@ -100,7 +100,8 @@ impl Kept {
         self.bytes().saturating_sub(before) + texts
     }
 
-    fn bytes(&self) -> usize {
+    /// The memory of its columns.
+    pub fn bytes(&self) -> usize {
         let times = self.times.as_ref().map_or(0, |times| times.capacity() * size_of::<i64>());
         self.values.bytes() + times + self.beside.capacity() * size_of::<Vec<Option<Value>>>()
     }
@@ -210,6 +211,11 @@ impl DistinctValues {
 
     pub fn len(&self) -> usize {
         self.by_key.len()
+    }
+
+    /// The memory that [`Self::push`] counted.
+    pub fn bytes(&self) -> usize {
+        self.len() * 2 * size_of::<(ValueKey, Occurrences)>() + self.texts()
     }
 
     pub fn texts(&self) -> usize {

@@ -152,6 +152,12 @@ impl Function {
         self.is_total() || self.is_end() || matches!(self, Self::Histogram(_))
     }
 
+    /// Returns true if the function needs the times and values of all readings of a group at once.
+    #[must_use]
+    pub fn needs_series(&self) -> bool {
+        self.is_transformation() || matches!(self, Self::Integral(_))
+    }
+
     /// Whether it follows from the summaries of any parts of the readings, in any order.
     #[must_use]
     pub fn is_total(&self) -> bool {

@@ -1,29 +1,30 @@
 //! Reads what a plan needs: summaries of whole hours where they answer exactly, else readings.
 
+mod groups;
+mod spans;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 
+use self::groups::{ChosenSensor, Groups};
+use self::spans::FIRST_SPAN;
 use super::Engine;
 use super::condition::{Operand, Subject};
 use super::directory::{DirectoryEntry, meta_text};
-use super::evaluate::{Evaluation, Filter, WINDOW_BYTES};
-use super::hours::hours_of;
+use super::evaluate::{Evaluation, Filter, Part, Position, WINDOW_BYTES};
 use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
-use crate::bucket::store::{Extent, Order};
 use crate::clock::expiry_ns;
+use crate::query::QueryError;
 use crate::query::engine::frame::{Frame, ReadingSource};
 use crate::query::engine::memory::CHOOSE;
 use crate::query::pattern::Patterns;
-use crate::query::{Budget, QueryError};
 use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
@@ -56,7 +57,7 @@ impl Engine {
     ) -> Result<(), QueryError> {
         let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
         let mut held = budget.hold(0)?;
-        let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
+        let mut chosen: Vec<ChosenSensor<'_>> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
             let holds = by_itself(entry, plan, patterns);
             let has_selected = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
@@ -67,18 +68,17 @@ impl Engine {
                 budget.pause().await?;
             }
         }
-        held.grow(chosen.len() * 2 * size_of::<(&DirectoryEntry, bool)>())?;
+        held.grow(chosen.len() * 2 * size_of::<ChosenSensor<'_>>())?;
         self.check_sensors(chosen.len())?;
-        let _groups = budget.hold(chosen.len() * 4 * size_of::<u64>())?;
-        let (groups, group_count) = group_numbers(plan, &chosen, budget).await?;
-        let mut order: Vec<usize> = (0..chosen.len()).collect();
-        order.sort_by_key(|place| groups[*place]);
+        let _groups = budget.hold(Groups::bytes(chosen.len()))?;
+        let groups = Groups::of(evaluation, &chosen).await?;
         let range = range(plan, frame);
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
         let expired_before =
             self.settings.now().readings_start(database, expiry_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
-        let can_use_first_last = !plan.has_ends() || (!evaluation.has_several_sources && group_count == chosen.len());
+        let can_use_first_last =
+            !plan.has_ends() || (!evaluation.has_several_sources && groups.count() == chosen.len());
         let is_of_numbers = |family: Family| family == Family::Number;
         let has_numbers = |entry: &DirectoryEntry| {
             plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(is_of_numbers))
@@ -95,36 +95,59 @@ impl Engine {
             }
             (hours, _) => hours,
         };
+        if evaluation.has_several_sources {
+            return self.read_slice(database, &chosen, (&range, hours.as_ref()), evaluation).await;
+        }
         let mut most = self.first_slice(plan, frame, hours.is_some());
-        let mut start = 0;
-        while start < order.len() {
-            let group = |place: usize| groups[order[place]];
-            let mut end = order.len();
-            if !evaluation.has_several_sources && order.len() - start > most {
-                // Whole groups, but at least one.
-                let last = group(start + most - 1);
-                let is_before = |number: usize| if last == group(start) { number <= last } else { number < last };
-                end = start + order[start..].partition_point(|place| is_before(groups[*place]));
-            }
-            let slice: Vec<(&DirectoryEntry, bool)> = order[start..end].iter().map(|place| chosen[*place]).collect();
-            let has_several_groups = group(start) != group(end - 1);
-            match self.read_slice(database, &slice, (&range, hours.as_ref()), evaluation).await {
-                Err(QueryError::TooLarge { .. }) if has_several_groups && !evaluation.has_several_sources => {
-                    evaluation.empty_open()?;
-                    most = (slice.len() / 2).max(1);
-                    continue;
+        let renames = self.renames(database);
+        let (mut start, mut within) = match evaluation.part.as_ref().and_then(|part| part.from.clone()) {
+            Some(position) if position.renames != renames => return Err(QueryError::Changed),
+            Some(position) => (groups.place_of(&position.group, evaluation, &chosen), position.within),
+            None => (0, None),
+        };
+        while start < chosen.len() {
+            let end = if within.is_some() { groups.end(start) } else { groups.end_of_slice(start, most) };
+            let slice: Vec<ChosenSensor<'_>> = groups.order[start..end].iter().map(|at| chosen[*at]).collect();
+            let rest = if let Some((rest, length)) = within.take() {
+                self.read_spans(database, &slice, rest, length, evaluation).await?
+            } else {
+                let read = self.read_slice(database, &slice, (&range, hours.as_ref()), evaluation).await;
+                let is_several = end > groups.end(start);
+                let can_split = hours.is_none() && evaluation.order_of_spans().is_some();
+                // Making the rows takes memory, too.
+                let is_much = evaluation.open_bytes() > self.options.request_bytes / 4;
+                match read {
+                    Ok(()) if !is_much || !(is_several || (can_split && plan.is_raw())) => None,
+                    Ok(()) | Err(QueryError::TooLarge { .. }) if is_several => {
+                        evaluation.empty_open()?;
+                        most = (slice.len() / 2).max(1);
+                        continue;
+                    }
+                    Ok(()) | Err(QueryError::TooLarge { .. }) if can_split => {
+                        self.read_spans(database, &slice, range.clone(), FIRST_SPAN, evaluation).await?
+                    }
+                    read => read.map(|()| None)?,
                 }
-                read => read?,
+            };
+            if evaluation.open_bytes() < self.part_bytes() {
+                most *= 2;
             }
-            if !evaluation.has_several_sources {
-                if evaluation.open_bytes() < self.options.request_bytes / SLICE_SHARE {
-                    most *= 2;
-                }
-                evaluation.finish_groups().await?;
+            evaluation.finish_groups().await?;
+            let is_full = evaluation.part.is_some() && evaluation.finished_bytes() >= self.part_bytes();
+            if rest.is_some() || (is_full && end < chosen.len()) {
+                let next = if rest.is_some() { start } else { end };
+                let group = evaluation.key(&member(plan, chosen[groups.order[next]].0));
+                evaluation.part = Some(Part { from: None, next: Some(Position { renames, group, within: rest }) });
+                break;
             }
             start = end;
         }
         Ok(())
+    }
+
+    /// Returns the memory that a part of an answer, or the open windows of a slice, should take.
+    fn part_bytes(&self) -> usize {
+        self.options.request_bytes / SLICE_SHARE
     }
 
     /// Returns the number of sensors in the first slice. Sensors that are answered from summaries need room for their
@@ -136,7 +159,7 @@ impl Engine {
             None => 1,
         };
         let each = windows.saturating_mul(plan.calls.len().max(1)).saturating_mul(WINDOW_BYTES).max(1);
-        let fitting = (self.options.request_bytes / SLICE_SHARE / each).max(1);
+        let fitting = (self.part_bytes() / each).max(1);
         if is_summarized { fitting } else { fitting.min(SENSORS_AT_FIRST) }
     }
 
@@ -144,7 +167,7 @@ impl Engine {
     async fn read_slice(
         &self,
         database: &str,
-        chosen: &[(&DirectoryEntry, bool)],
+        chosen: &[ChosenSensor<'_>],
         (range, hours): (&Range<i64>, Option<&Range<i64>>),
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
@@ -210,37 +233,6 @@ impl Engine {
             evaluation.absorb(&member(plan, entry), &numbers)
         };
         if is_by_day(frame) { self.each_total(&wanted, take).await } else { self.each_summary(&wanted, take).await }
-    }
-}
-
-impl Engine {
-    /// Spans of whole hours that make up the range, in this order and each twice as long as the one before. They begin where
-    /// the first sensor has readings.
-    async fn growing_spans(&self, wanted: &PointsQuery<'_>, order: Order) -> Result<Vec<Range<i64>>, QueryError> {
-        let range = &wanted.range;
-        let hours = hours_of(range);
-        let Some(sensor) = wanted.sensors.first() else { return Ok(Vec::new()) };
-        let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
-        let projection = wanted.summaries(true);
-        let stored = self.store.scan(wanted.database, &sensor.key, hours, order, &projection, Extent::pages(1));
-        let stored = wanted.budget.waiting(stored).await?.pages;
-        let of_sensor = || stored.iter().map(|page| page.hour).chain(unflushed.keys().copied());
-        let is_ascending = order == Order::Ascending;
-        let Some(first) = (if is_ascending { of_sensor().min() } else { of_sensor().max() }) else {
-            return Ok(vec![range.clone()]);
-        };
-        let (mut spans, mut length) = (Vec::new(), HOUR);
-        let mut rest = range.clone();
-        let mut edge = if is_ascending { first.start_ns() } else { first.end_ns() };
-        while !rest.is_empty() {
-            edge = if is_ascending { edge.saturating_add(length) } else { edge.saturating_sub(length) };
-            let at = edge.clamp(rest.start, rest.end);
-            let span = if is_ascending { rest.start..at } else { at..rest.end };
-            rest = if is_ascending { at..rest.end } else { rest.start..at };
-            spans.extend(Some(span).filter(|span| !span.is_empty()));
-            length = length.saturating_mul(2);
-        }
-        Ok(spans)
     }
 }
 
@@ -329,32 +321,8 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// The number of each sensor's group, and how many groups there are. Groups of the same hash share a number.
-async fn group_numbers(
-    plan: &Plan,
-    chosen: &[(&DirectoryEntry, bool)],
-    budget: &Budget,
-) -> Result<(Vec<usize>, usize), QueryError> {
-    let (state, mut numbers) = (RandomState::new(), HashMap::new());
-    let mut groups = Vec::with_capacity(chosen.len());
-    for some in chosen.chunks(CHOOSE) {
-        for (entry, _) in some {
-            let tags: Vec<_> = plan.group_by.iter().map(|tag| entry.tag(tag).unwrap_or_default()).collect();
-            let next = numbers.len();
-            groups.push(*numbers.entry(state.hash_one((&entry.sensor.measurement, tags))).or_insert(next));
-        }
-        budget.pause().await?;
-    }
-    Ok((groups, numbers.len()))
-}
-
 /// The whole hours of the range, if their summaries answer the plan exactly as far as it is about numbers.
-fn summarized(
-    plan: &Plan,
-    frame: &Frame,
-    chosen: &[(&DirectoryEntry, bool)],
-    range: &Range<i64>,
-) -> Option<Range<i64>> {
+fn summarized(plan: &Plan, frame: &Frame, chosen: &[ChosenSensor<'_>], range: &Range<i64>) -> Option<Range<i64>> {
     let picks = plan.calls.len() == 1 && frame.windows.is_none() && plan.calls[0].function.is_selector();
     let plain = |call: &Call| call.function.is_summarized() && matches!(call.input, Input::Field(_));
     if plan.is_raw()

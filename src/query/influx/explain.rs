@@ -20,7 +20,7 @@ impl Run<'_> {
         if !is_run {
             return Ok(self.text_rows("QUERY PLAN", lines).await?);
         }
-        let answer = self.select(select).await?;
+        let answer = self.select(select, None).await?;
         let total = began.elapsed();
         let rows = answer.series.iter().map(|series| series.rows.len()).sum::<usize>();
         let (bytes, readings) = self.context.budget.amounts_read();
@@ -81,7 +81,7 @@ impl Run<'_> {
     }
 
     async fn text_rows(self, column: &str, lines: Vec<String>) -> Result<StatementAnswer, QueryError> {
-        let mut answer = StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? };
+        let mut answer = StatementAnswer::empty(self.context.budget)?;
         // As InfluxDB, show an empty line for an empty plan.
         let lines = if lines.is_empty() { vec![String::new()] } else { lines };
         let rows = lines.into_iter().map(|line| vec![ResultCell::text(line)]);

@@ -1,14 +1,17 @@
 //! The result of a statement: series of rows.
 
+use crate::query::engine::evaluate::Position;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::memory::text_bytes;
-use crate::query::{HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Value;
 
-/// The series of a statement and their memory.
+/// The series of a statement, or of a part of its answer, and their memory.
 #[derive(Debug)]
 pub struct StatementAnswer {
     pub series: Vec<ResultSeries>,
+    /// Where the next part of the answer begins; `None` if this is the last one.
+    pub next: Option<Position>,
     /// The memory of the series; keep it until the answer is sent.
     pub held: HeldBytes,
 }
@@ -55,6 +58,14 @@ impl From<Option<Value>> for ResultCell {
 pub type Rows<'a> = Box<dyn Iterator<Item = Vec<ResultCell>> + Send + 'a>;
 
 impl StatementAnswer {
+    /// An answer without series.
+    ///
+    /// # Errors
+    /// If the budget is exhausted.
+    pub fn empty(budget: &Budget) -> Result<Self, QueryError> {
+        Ok(Self { series: Vec::new(), next: None, held: budget.hold(0)? })
+    }
+
     /// Adds a series without a time column, if it has rows.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use super::statement::{StatementContext, StatementFailure};
 use crate::influxql::Statement;
 use crate::query::Query;
 use crate::query::engine::Engine;
+use crate::query::engine::evaluate::{Part, Position};
 use crate::query::pattern::Patterns;
 
 /// A running statement.
@@ -17,7 +18,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Query {
-    /// Returns the result of a statement that only reads, or `None` for one that changes something.
+    /// Returns the result of a statement that only reads, or `None` for one that changes something. The result of a
+    /// SELECT can be a part of its answer, which begins at `from`.
     ///
     /// # Errors
     /// See [`StatementFailure`].
@@ -25,16 +27,19 @@ impl Query {
         &self,
         statement: &Statement,
         context: StatementContext<'_>,
+        from: Option<Position>,
     ) -> Result<Option<StatementAnswer>, StatementFailure> {
         let run = || async {
             let patterns = Patterns::compile(statement.patterns(), Some(context.budget))?;
             let run = Run { engine: &self.engine, patterns: &patterns, context };
             match statement {
-                Statement::Select(select) => run.select(select).await.map(Some),
+                Statement::Select(select) => {
+                    run.select(select, Some(Part { from: from.clone(), next: None })).await.map(Some)
+                }
                 Statement::Explain { select, analyze } => run.explain(select, *analyze).await.map(Some),
                 Statement::Unsupported { what } => Err(StatementFailure::Unsupported(unsupported(what))),
                 _ => {
-                    let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
+                    let mut answer = StatementAnswer::empty(context.budget)?;
                     if service::show(statement, &self.budgets, context.caller, &mut answer).await? {
                         return Ok(Some(answer));
                     }

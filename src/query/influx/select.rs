@@ -13,7 +13,7 @@ use crate::influxql::{CheckedSelect, check};
 use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
-use crate::query::engine::evaluate::{Evaluation, Filter};
+use crate::query::engine::evaluate::{Evaluation, Filter, Part, Position};
 use crate::query::engine::fill::Fill;
 use crate::query::engine::frame::row_bytes;
 use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
@@ -31,6 +31,8 @@ use crate::reading::{Family, Value};
 pub struct SelectRows {
     names: Vec<String>,
     groups: Vec<GroupRows>,
+    /// Where the next part of the rows begins.
+    next: Option<Position>,
     held: HeldBytes,
 }
 
@@ -41,13 +43,14 @@ pub(super) enum RowSource {
 }
 
 impl Run<'_> {
-    pub async fn select(self, select: &Select) -> Result<StatementAnswer, StatementFailure> {
+    /// Runs a SELECT, or one part of its answer.
+    pub async fn select(self, select: &Select, part: Option<Part>) -> Result<StatementAnswer, StatementFailure> {
         if select.into.is_some() {
             return Err(StatementFailure::Unsupported(unsupported("SELECT … INTO")));
         }
         let checked = check(select, &self.context.clock())?;
-        let Some(rows) = self.run_select(select, &checked, &[]).await? else {
-            return Ok(StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? });
+        let Some(rows) = self.run_select(select, &checked, &[], part).await? else {
+            return Ok(StatementAnswer::empty(self.context.budget)?);
         };
         Ok(to_answer(rows, !checked.grouping.tags.is_empty())?)
     }
@@ -58,6 +61,7 @@ impl Run<'_> {
         select: &Select,
         checked: &CheckedSelect,
         outer: &[String],
+        part: Option<Part>,
     ) -> Result<Option<SelectRows>, StatementFailure> {
         let Self { engine, patterns, context } = self;
         let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
@@ -68,7 +72,7 @@ impl Run<'_> {
                 FromSource::Measurement(measurement) => sources.push(self.resolve_sensors(measurement).await?),
                 FromSource::Subquery(inner) => {
                     let Some(inner_check) = subqueries.next() else { continue };
-                    let rows = Box::pin(self.run_select(inner, inner_check, &own)).await?;
+                    let rows = Box::pin(self.run_select(inner, inner_check, &own, None)).await?;
                     sources.extend(rows.map(RowSource::Rows));
                 }
             }
@@ -78,6 +82,11 @@ impl Run<'_> {
         let frame = frame(select, checked, &plan);
         let mut evaluation = Evaluation::new(&plan, &frame, patterns, context.budget)?;
         evaluation.has_several_sources = sources.len() > 1;
+        // SLIMIT and OFFSET count what came before, and the series of several sources are not in order.
+        let counts_series = select.slimit > 0 || select.soffset > 0;
+        let skips_rows = select.offset > 0 && select.limit == 0;
+        let has_parts = matches!(&*sources, [RowSource::Sensors { .. }]) && !counts_series && !skips_rows;
+        evaluation.part = part.filter(|_| has_parts);
         for source in &sources {
             match source {
                 RowSource::Sensors { database, chosen: Chosen { entries, .. } } => {
@@ -90,13 +99,14 @@ impl Run<'_> {
             }
         }
         drop(sources);
+        let next = evaluation.part.take().and_then(|part| part.next);
         let (groups, mut held) = evaluation.finish().await?;
         let groups = apply_series_limits(select, groups);
         let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
         // Each series carries the names of its columns.
         let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
         held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
-        Ok(Some(SelectRows { names: plan.names.clone(), groups, held }))
+        Ok(Some(SelectRows { names: plan.names.clone(), groups, next, held }))
     }
 
     pub(super) async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
@@ -278,5 +288,5 @@ fn to_answer(mut rows: SelectRows, is_grouped: bool) -> Result<StatementAnswer, 
         columns: rows.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    Ok(StatementAnswer { series: rows.groups.into_iter().map(series).collect(), held: rows.held })
+    Ok(StatementAnswer { series: rows.groups.into_iter().map(series).collect(), next: rows.next, held: rows.held })
 }

@@ -32,7 +32,7 @@ impl<'a> Run<'a> {
     /// Runs a SHOW. Returns `None` for a statement that changes something.
     pub async fn show(self, statement: &Statement) -> Result<Option<StatementAnswer>, StatementFailure> {
         let Self { engine, context, .. } = self;
-        let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
+        let mut answer = StatementAnswer::empty(context.budget)?;
         match statement {
             Statement::ShowDatabases => show_databases(engine, context.caller, &mut answer).await?,
             Statement::ShowRetentionPolicies { database } => {

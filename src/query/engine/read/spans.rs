@@ -1,0 +1,147 @@
+//! Reads a group span by span, where it need not be read whole, or cannot.
+
+use std::ops::Range;
+
+use super::groups::ChosenSensor;
+use super::{DAY, HOUR};
+use crate::bucket::store::{Extent, Order, Projection};
+use crate::query::QueryError;
+use crate::query::engine::Engine;
+use crate::query::engine::evaluate::Evaluation;
+use crate::query::engine::hours::hours_of;
+use crate::query::engine::points::PointsQuery;
+use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
+
+/// The span that is tried first.
+pub const FIRST_SPAN: i64 = DAY;
+/// A longer range begins where the first sensors have readings. So many are asked.
+const LONG: i64 = 100 * DAY;
+const ASKED: usize = 1000;
+
+impl Engine {
+    /// Reads a group whose readings are too large to be held at once. `length` is the length of the first span.
+    ///
+    /// Returns the times that are left, if there are enough rows for a part of the answer, and a length for the next span.
+    ///
+    /// # Errors
+    /// If the answer would be incomplete, or the shortest span is too large.
+    pub async fn read_spans(
+        &self,
+        database: &str,
+        group: &[ChosenSensor<'_>],
+        range: Range<i64>,
+        mut length: i64,
+        evaluation: &mut Evaluation<'_>,
+    ) -> Result<Option<(Range<i64>, i64)>, QueryError> {
+        let order = evaluation.order_of_spans().unwrap_or(Order::Ascending);
+        evaluation.empty_open()?;
+        let range = self.without_lead(database, group, range, order).await?;
+        let mut rest = range.clone();
+        while !rest.is_empty() {
+            let (span, left) = split(&rest, length, order);
+            let before = evaluation.open_bytes();
+            match self.read_slice(database, group, (&span, None), evaluation).await {
+                // Begin again: windows with some of their readings cannot give them back.
+                Err(QueryError::TooLarge { .. }) if length > MILLI_NS => {
+                    evaluation.empty_open()?;
+                    length /= 8;
+                    rest = range.clone();
+                    continue;
+                }
+                read => read?,
+            }
+            let read = evaluation.open_bytes().saturating_sub(before);
+            if read < self.part_bytes() / 4 {
+                length = length.saturating_mul(2);
+            } else if read > self.part_bytes() {
+                length /= 2;
+            }
+            evaluation.settle(span.end).await?;
+            if evaluation.plan.is_raw() && !left.is_empty() && evaluation.open_bytes() >= self.part_bytes() {
+                return Ok(Some((left, length)));
+            }
+            rest = left;
+        }
+        Ok(None)
+    }
+
+    /// Leaves out what a long range has before its first readings.
+    async fn without_lead(
+        &self,
+        database: &str,
+        group: &[ChosenSensor<'_>],
+        range: Range<i64>,
+        order: Order,
+    ) -> Result<Range<i64>, QueryError> {
+        if range.end.saturating_sub(range.start) < LONG || group.len() > ASKED {
+            return Ok(range);
+        }
+        let mut first: Option<Hour> = None;
+        for (entry, _) in group {
+            let hour = self.first_hour(database, &entry.stored.key, &range, order).await?;
+            first = match order {
+                Order::Ascending => first.into_iter().chain(hour).min(),
+                Order::Descending => first.into_iter().chain(hour).max(),
+            };
+        }
+        Ok(match (first, order) {
+            (None, _) => range.end..range.end,
+            (Some(first), Order::Ascending) => range.start.max(first.start_ns())..range.end,
+            (Some(first), Order::Descending) => range.start..range.end.min(first.end_ns()),
+        })
+    }
+
+    /// Spans of whole hours that make up the range, in this order and each twice as long as the one before. They begin where
+    /// the first sensor has readings.
+    pub async fn growing_spans(&self, wanted: &PointsQuery<'_>, order: Order) -> Result<Vec<Range<i64>>, QueryError> {
+        let range = &wanted.range;
+        let Some(sensor) = wanted.sensors.first() else { return Ok(Vec::new()) };
+        let found = self.first_hour(wanted.database, &sensor.key, range, order);
+        let Some(first) = wanted.budget.waiting(found).await? else { return Ok(vec![range.clone()]) };
+        let (mut spans, mut length) = (Vec::new(), HOUR);
+        let mut rest = range.clone();
+        let is_ascending = order == Order::Ascending;
+        let mut edge = if is_ascending { first.start_ns() } else { first.end_ns() };
+        while !rest.is_empty() {
+            edge = if is_ascending { edge.saturating_add(length) } else { edge.saturating_sub(length) };
+            let at = edge.clamp(rest.start, rest.end);
+            let span = if is_ascending { rest.start..at } else { at..rest.end };
+            rest = if is_ascending { at..rest.end } else { rest.start..at };
+            spans.extend(Some(span).filter(|span| !span.is_empty()));
+            length = length.saturating_mul(2);
+        }
+        Ok(spans)
+    }
+
+    /// Returns the first hour of a range, in this order, in which a sensor may have readings.
+    async fn first_hour(
+        &self,
+        database: &str,
+        sensor: &str,
+        range: &Range<i64>,
+        order: Order,
+    ) -> Result<Option<Hour>, QueryError> {
+        let hours = hours_of(range);
+        let unflushed = self.unflushed_of(database, sensor, &hours).await?;
+        let projection = Projection::without_fields();
+        let stored = self.store.scan(database, sensor, hours, order, &projection, Extent::pages(1)).await?;
+        let found = stored.pages.iter().map(|page| page.hour).chain(unflushed.keys().copied());
+        Ok(if order == Order::Ascending { found.min() } else { found.max() })
+    }
+}
+
+/// Splits a span off a range. A span of an hour or more ends with an hour.
+fn split(range: &Range<i64>, length: i64, order: Order) -> (Range<i64>, Range<i64>) {
+    let whole = |at: i64| if length < HOUR { at } else { Hour::from_ns(at).start_ns() };
+    match order {
+        Order::Ascending => {
+            let at = whole(range.start.saturating_add(length)).clamp(range.start, range.end);
+            (range.start..at, at..range.end)
+        }
+        Order::Descending => {
+            let at = whole(range.end.saturating_sub(length)).clamp(range.start, range.end);
+            (at..range.end, range.start..at)
+        }
+    }
+}
