@@ -140,7 +140,8 @@ fn life_of_a_histogram(store: String, other_store: String) {
     case.check(&BOUNDS, "", "sealed again");
     // The same in chunks of days.
     case.server.kill();
-    let chunks = kinds("[10, 20, 30]").replace("direct_min = 0\n", "");
+    let chunks =
+        kinds("[10, 20, 30]").replace("after = \"0s\"\ndirect_min = 0\n", "after = \"1s\"\ninterval = \"1h\"\n");
     case.server.restart_with(Launch::with_store(store.clone()).config(chunks));
     case.check(&BOUNDS, "", "after a kill");
     case.write((0..30).map(|n| (from + n * 2 * HOUR + 11, value(n * 23))));
@@ -238,4 +239,17 @@ fn a_request_is_checked_and_needs_bounds() {
         let refused = ask(query).expect(400).text().to_owned();
         assert!(refused.contains(why), "{query}: {refused}");
     }
+}
+
+/// Regression: the range of a histogram's percentile was another one than that of the exact percentile, because one rank
+/// was rounded up and the other one to the nearest.
+#[test]
+fn a_percentile_is_in_the_range_of_the_exact_one() {
+    let server = Launch::embedded().start();
+    // With 263 values, the 5th percentile is the 13th.
+    write(&server, (0..263).map(|n| format!("m v={n} {}\n", START / SECOND + n)).collect::<String>());
+    let exact = server.fetch("/api/v1/summary?db=d&measurement=m&agg=p5&step=7d");
+    let counted = server.fetch("/api/v1/histogram?db=d&measurement=m&field=v&bounds=13,14&percentiles=5");
+    assert_eq!(exact["series"][0]["windows"][0]["fields"]["v"]["p5"], 12, "{exact}");
+    assert_eq!(counted["series"][0]["windows"][0]["percentiles"]["5"]["to"], 13, "{counted}");
 }

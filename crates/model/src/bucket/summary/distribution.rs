@@ -77,11 +77,12 @@ impl Distribution {
         is_same
     }
 
-    /// The index of the range in which a percentile of the counted values lies; `None` without values.
+    /// The index of the range in which a percentile of the counted values lies, by the same rank as that of exact
+    /// percentiles; `None` without values.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub fn percentile(&self, percent: f64) -> Option<usize> {
-        let rank = (self.total() as f64 * percent / 100.0).ceil().max(1.0);
+        let rank = (self.total() as f64 * percent / 100.0 + 0.5).floor().max(1.0);
         let mut below = 0;
         self.counts.iter().position(|count| {
             below += count;

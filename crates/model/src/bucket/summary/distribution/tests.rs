@@ -129,8 +129,8 @@ fn different_bounds_are_not_added_up() {
 #[test]
 fn a_percentile_lies_in_the_range_of_its_rank() {
     let distribution = Distribution::from_counts([0.0, 10.0].into(), vec![1, 8, 1]).expect("valid");
-    let ranges = [0.0, 10.0, 10.1, 50.0, 90.0, 90.1, 100.0].map(|percent| distribution.percentile(percent));
-    assert_eq!(ranges, [0, 0, 1, 1, 1, 2, 2].map(Some));
+    let ranges = [0.0, 10.0, 14.9, 15.0, 50.0, 94.9, 95.0, 100.0].map(|percent| distribution.percentile(percent));
+    assert_eq!(ranges, [0, 0, 0, 1, 1, 1, 2, 2].map(Some));
     assert_eq!(Distribution::new([0.0].into()).percentile(50.0), None);
     for bounds in [&[][..], &[1.0, 1.0], &[2.0, 1.0], &[f64::NAN], &[f64::INFINITY], &[0.0; 65]] {
         assert!(!are_bounds(bounds), "{bounds:?}");
