@@ -18,6 +18,11 @@ pub struct Kinds {
     held: HeldBytes,
 }
 
+/// The number of pages of one sensor that are searched for a field that its first page lacks.
+const PAGES_MAX: usize = 200;
+/// The memory of these pages.
+const PAGES_BYTES_MAX: usize = 1 << 20;
+
 impl Kinds {
     fn note(&mut self, measurement: &str, field: &str, value: &Value) -> Result<(), QueryError> {
         let known = match value {
@@ -49,7 +54,7 @@ impl Kinds {
 
 impl Engine {
     /// The kinds of numbers in these sensors' fields: from unflushed readings, and from the summaries of the first page
-    /// of a sensor that has the field.
+    /// of a sensor that has the field. Fields of rare readings are searched in more pages.
     ///
     /// # Errors
     /// If the store does not answer, or the budget is exhausted.
@@ -60,6 +65,21 @@ impl Engine {
         entries: &[DirectoryEntry],
     ) -> Result<Kinds, QueryError> {
         let mut kinds = Kinds { floats: HashSet::new(), wholes: HashSet::new(), held: budget.hold(0)? };
+        for pages in [1, PAGES_MAX] {
+            self.search_kinds(budget, database, entries, pages, &mut kinds).await?;
+        }
+        Ok(kinds)
+    }
+
+    /// Searches this many pages of each sensor for fields of unknown kind.
+    async fn search_kinds(
+        &self,
+        budget: &Budget,
+        database: &str,
+        entries: &[DirectoryEntry],
+        pages: usize,
+        kinds: &mut Kinds,
+    ) -> Result<(), QueryError> {
         let all = Hour::from_ns(i64::MIN)..Hour::from_ns(i64::MAX).next();
         for (number, entry) in entries.iter().enumerate() {
             if number % CHOOSE == 0 {
@@ -82,14 +102,14 @@ impl Engine {
                     firsts.try_for_each(|value| kinds.note(measurement, name, value))?;
                 }
             }
-            let pages =
-                self.store.scan(database, key, all.clone(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(1));
-            for page in budget.waiting(pages).await?.pages {
+            let extent = Extent { bytes: PAGES_BYTES_MAX, ..Extent::pages(pages) };
+            let scan = self.store.scan(database, key, all.clone(), Order::Ascending, &Projection::SUMMARIES, extent);
+            for page in budget.waiting(scan).await?.pages {
                 let mut summaries = page.summary.iter();
                 summaries.try_for_each(|(name, one)| kinds.note(measurement, name, &one.figures().first))?;
             }
             budget.pause().await?;
         }
-        Ok(kinds)
+        Ok(())
     }
 }

@@ -156,3 +156,13 @@ fn a_running_query_is_listed_and_killed() {
     assert!(unknown.text().contains("no such query id"), "{}", unknown.text());
     halt.lift();
 }
+
+/// Regression: a field of integers was shown as float if the first hour of its only sensor lacked it.
+#[test]
+fn the_type_of_a_rare_field_is_known() {
+    let server = Launch::embedded().start();
+    write_flushed(&server, (0..9).map(|n| format!("m v=1.5 {}\n", 1_768_485_600 + n * 3600)).collect::<String>());
+    write_flushed(&server, "m i=1i 1768521600");
+    let shown = influxql(&server, "SHOW FIELD KEYS FROM m");
+    assert_eq!(shown[0]["values"], json!([["i", "integer"], ["v", "float"]]), "{shown}");
+}
