@@ -339,18 +339,9 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[ChosenSensor<'_>], range: &R
     if start >= end {
         return None;
     }
-    let aligned = match &frame.windows {
-        None => true,
-        Some(Windows { every, offset, zone: None }) => every % HOUR == 0 && offset % HOUR == 0,
-        Some(windows) => {
-            let mut at = start;
-            let next = |at: &mut i64| {
-                *at = windows.around(*at).end;
-                (*at < end).then_some(*at)
-            };
-            let mut ends = std::iter::from_fn(|| next(&mut at));
-            windows.every % HOUR == 0 && windows.count(start..end) < 100_000 && ends.all(|end| end % HOUR == 0)
-        }
+    let start = match &frame.windows {
+        None => start,
+        Some(windows) => windows.whole_hours_from(&(start..end))?,
     };
-    aligned.then_some(start..end)
+    Some(start..end)
 }

@@ -17,8 +17,9 @@ pub struct Windows {
     pub zone: Option<TimeZone>,
 }
 
+const HOUR_NS: i64 = 3_600_000_000_000;
 /// More than any zone has ever changed its clocks by.
-const SET_MOST: i64 = 26 * 3_600_000_000_000;
+const SET_MOST: i64 = 26 * HOUR_NS;
 
 impl Windows {
     /// The window that a time lies in.
@@ -81,6 +82,32 @@ impl Windows {
         let shifted = i128::from(time) - i128::from(self.offset) + i128::from(zone);
         let start = i128::from(time) - shifted.rem_euclid(i128::from(self.every));
         clamp(start)..clamp(start + i128::from(self.every))
+    }
+
+    /// The earliest time of a range of whole hours from which on no window cuts an hour; `None` if there is none.
+    #[must_use]
+    pub fn whole_hours_from(&self, range: &Range<i64>) -> Option<i64> {
+        if self.around(range.start).end >= range.end {
+            return Some(range.start);
+        }
+        if self.every % HOUR_NS != 0 || self.offset % HOUR_NS != 0 {
+            return None;
+        }
+        let Some(zone) = &self.zone else { return Some(range.start) };
+        let is_whole = |at: i64| offset(zone, at) % HOUR_NS == 0;
+        if !is_whole(range.end) {
+            return None;
+        }
+        for change in zone.preceding(timestamp(range.end)) {
+            let at = clamp(change.timestamp().as_nanosecond());
+            if at <= range.start {
+                break;
+            }
+            if at % HOUR_NS != 0 || !is_whole(at.saturating_sub(1)) {
+                return Some(self.around(at).end).filter(|start| *start < range.end);
+            }
+        }
+        Some(range.start)
     }
 
     /// About how many windows touch a range.
@@ -171,7 +198,26 @@ pub fn offset(zone: &TimeZone, time: i64) -> i64 {
 mod tests {
     use super::*;
 
-    const HOUR: i64 = 3_600_000_000_000;
+    const HOUR: i64 = HOUR_NS;
+
+    #[test]
+    fn windows_of_a_zone_cut_no_hour_since_a_change_of_its_clocks() {
+        let all = i64::MIN..i64::MAX;
+        let from = |name: &str, every: i64, offset: i64| {
+            let windows = Windows { every, offset, zone: zone(name) };
+            windows.whole_hours_from(&all).inspect(|start| assert_eq!(windows.around(*start).start, *start, "{name}"))
+        };
+        // Local mean time ended in April 1893.
+        let berlin = from("Europe/Berlin", 24 * HOUR, 0).map(|start| timestamp(start).to_string());
+        assert_eq!(berlin.as_deref(), Some("1893-03-31T23:00:00Z"));
+        assert_eq!((from("Asia/Kolkata", 24 * HOUR, 0), from("America/St_Johns", HOUR, 0)), (None, None));
+        assert_eq!((from("Europe/Berlin", HOUR / 2, 0), from("UTC", HOUR, 1)), (None, None));
+        let windows = Windows { every: HOUR, offset: 0, zone: None };
+        assert_eq!(windows.whole_hours_from(&all), Some(i64::MIN));
+        // A day in Newfoundland begins at 2:30 or 3:30 UTC.
+        let day = Windows { every: 24 * HOUR, offset: 0, zone: zone("America/St_Johns") };
+        assert_eq!([4, 28].map(|end| day.whole_hours_from(&(4 * HOUR..end * HOUR))), [Some(4 * HOUR), None]);
+    }
 
     #[test]
     fn windows_are_counted_from_the_epoch_and_shifted() {
