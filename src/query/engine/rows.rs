@@ -142,10 +142,15 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, sing
     }
     for (window, filling) in windows {
         let label = label(*window, frame);
+        let before = shown.len();
         filling.finish(function, frame.descending, |pick| {
             let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
             shown.push((time, Some(pick.value), pick.beside));
         });
+        if frame.fills_together && shown.len() == before {
+            // A window with readings is not filled, although a percentile of few readings has no value.
+            shown.push((label, Some(Value::Float(f64::NAN)), Vec::new()));
+        }
     }
     let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
         if frame.descending && !is_list {

@@ -10,7 +10,7 @@ use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::fill::Fill;
-use crate::query::engine::frame::{Frame, GroupRows};
+use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, PlannedField, rank};
 use crate::query::engine::windows::{Windows, zone};
@@ -213,7 +213,12 @@ async fn run_aggregation(
     let patterns = Patterns::default();
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
     engine.read(&request.database, entries, &mut evaluation).await?;
-    let (groups, mut held) = evaluation.finish().await?;
+    let (mut groups, mut held) = evaluation.finish().await?;
+    if request.fill == Fill::None {
+        // A window may have readings without having a value, such as the deviation of one reading.
+        let has_values = |(_, cells): &ResultRow| cells.iter().any(Option::is_some);
+        groups.iter_mut().for_each(|group| group.rows.retain(has_values));
+    }
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
     held.grow(rows * size_of::<Range<i64>>())?;
     held.add(planned);

@@ -281,3 +281,15 @@ fn too_many_windows_and_invalid_steps_are_refused() {
         client.get(PATH, &format!("sensor=m&{unknown}")).expect(400);
     }
 }
+
+/// Regression: a window with too few readings for a percentile was filled as if it had none, and one without any figure
+/// was shown as an empty window.
+#[test]
+fn a_window_with_readings_is_not_filled() {
+    let client = client_with("few", &(0..3).map(|n| format!("m v={n} {}\n", n * HOUR)).collect::<String>());
+    let shown = |more: &str| windows(&client, "m", &format!("from=0&to={}&fields=v&{more}", 4 * HOUR));
+    let filled = shown("agg=p5,count&fill=7");
+    let figures = |window: usize| filled[window]["fields"]["v"].clone();
+    assert_eq!([figures(2), figures(3)], [json!({"p5": null, "count": 1}), json!({"p5": 7, "count": 7})]);
+    assert_eq!([shown("agg=stddev"), shown("agg=p5")], [json!([]), json!([])]);
+}
