@@ -186,3 +186,21 @@ fn sums_and_residues_equal_python_fractions() {
         assert_eq!(ExactSum::from_rounded(rounded, &read), sum);
     }
 }
+
+/// Regression: differences, spreads and sums of integers wrapped at 64 bits, as in InfluxDB.
+#[test]
+fn integers_beyond_64_bits_become_floats() {
+    let world = World { server: Launch::embedded().config(CONFIG).start() };
+    let least = i64::MIN;
+    let most = i64::MAX;
+    world.write(&format!("m v={most}i {START}\nm v={least}i {}\nm v={most}i {}\n", START + 1, START + 2));
+    let values = |columns: &str| -> Vec<f64> {
+        let shown = world.server.fetch(&format!("/query?db=sums&q={}", encode(&format!("SELECT {columns} FROM m"))));
+        let rows = shown["results"][0]["series"][0]["values"].as_array().expect("rows").clone();
+        rows.iter().map(|row| row[1].as_f64().expect("a number")).collect()
+    };
+    let two_to_64 = 2_f64.powi(64);
+    assert_eq!(values("spread(v)"), [two_to_64]);
+    assert_eq!(values("difference(v)"), [-two_to_64, two_to_64]);
+    assert_eq!(values("v * 2"), [two_to_64, -two_to_64, two_to_64]);
+}

@@ -65,7 +65,7 @@ pub fn number(value: &Value) -> Option<f64> {
 }
 
 /// Arithmetic as in InfluxDB 1.6: integer division gives a float, division by zero gives zero, and a result that is not
-/// finite is null.
+/// finite is null. Unlike there, integers that exceed 64 bits become the nearest float.
 #[must_use]
 pub fn arithmetic(operator: Arithmetic, a: &Value, b: &Value) -> Option<Value> {
     match (a, b) {
@@ -93,17 +93,22 @@ pub fn arithmetic(operator: Arithmetic, a: &Value, b: &Value) -> Option<Value> {
 }
 
 fn integers(operator: Arithmetic, a: i64, b: i64) -> Option<Value> {
-    Some(Value::Integer(match operator {
-        Arithmetic::Add => a.wrapping_add(b),
-        Arithmetic::Sub => a.wrapping_sub(b),
-        Arithmetic::Mul => a.wrapping_mul(b),
-        Arithmetic::Mod if b == 0 => 0,
-        Arithmetic::Mod => a.wrapping_rem(b),
-        Arithmetic::BitAnd => a & b,
-        Arithmetic::BitOr => a | b,
-        Arithmetic::BitXor => a ^ b,
+    let whole = match operator {
+        Arithmetic::Add => a.checked_add(b),
+        Arithmetic::Sub => a.checked_sub(b),
+        Arithmetic::Mul => a.checked_mul(b),
+        Arithmetic::Mod if b == 0 => Some(0),
+        Arithmetic::Mod => Some(a.wrapping_rem(b)),
+        Arithmetic::BitAnd => Some(a & b),
+        Arithmetic::BitOr => Some(a | b),
+        Arithmetic::BitXor => Some(a ^ b),
         Arithmetic::Div => return None,
-    }))
+    };
+    if let Some(whole) = whole {
+        return Some(Value::Integer(whole));
+    }
+    let [a, b] = [a, b].map(|value| number(&Value::Integer(value)).map(Value::Float));
+    arithmetic(operator, &a?, &b?)
 }
 
 /// A function of one or two numbers.
