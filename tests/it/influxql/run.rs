@@ -157,8 +157,9 @@ impl Side {
 
     /// A connection that ends without an answer counts as status 0.
     pub fn ask(&self, database: &str, statement: &Statement) -> Answer {
-        let Options { parameters, accept, post, nodb } = &statement.options;
-        let mut query = format!("q={}", encode(&statement.text));
+        let Options { parameters, accept, post, mixed, nodb } = &statement.options;
+        let text = format!("q={}", encode(&statement.text));
+        let mut query = if *mixed { String::new() } else { text.clone() };
         if !nodb && parameters.iter().all(|(key, _)| key != "db") {
             let _ = write!(query, "&db={}", encode(database));
         }
@@ -168,7 +169,9 @@ impl Side {
         let mut headers: Vec<(&str, &str)> = accept.iter().map(|media| ("accept", media.as_str())).collect();
         let answer = if *post {
             headers.push(FORM);
-            http::request("POST", &format!("{}/query", self.base), query.as_bytes(), &headers)
+            let url =
+                format!("{}/query{}", self.base, if *mixed { format!("?{}", &query[1..]) } else { String::new() });
+            http::request("POST", &url, if *mixed { &text } else { &query }.as_bytes(), &headers)
         } else {
             http::request("GET", &format!("{}/query?{query}", self.base), b"", &headers)
         };

@@ -20,6 +20,8 @@ pub struct Options {
     pub accept: Option<String>,
     /// POST with a form, not GET.
     pub post: bool,
+    /// With the other parameters in the URL and only `q` in the form, as Grafana sends it.
+    pub mixed: bool,
     /// Without `db`.
     pub nodb: bool,
 }
@@ -112,6 +114,10 @@ fn options(words: &str) -> Options {
             }
             _ if word == "csv" => options.accept = Some("application/csv".to_owned()),
             _ if word == "post" => options.post = true,
+            _ if word == "mixed" => {
+                options.post = true;
+                options.mixed = true;
+            }
             _ if word == "nodb" => options.nodb = true,
             _ => panic!("no option: {word}"),
         }

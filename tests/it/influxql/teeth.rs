@@ -91,9 +91,9 @@ fn differences_in_order_status_type_and_text_are_found() {
 fn statement_prefixes_set_the_request_form() {
     let plain = statement("t", "SELECT v FROM /[ab]/ WHERE x =~ /[c] d/");
     assert_eq!((plain.options, plain.text.as_str()), (Options::default(), plain.key.as_str()));
-    let all = statement("t", r#"[csv post nodb epoch=ms params={"a":1}] SELECT 1"#);
+    let all = statement("t", r#"[csv mixed nodb epoch=ms params={"a":1}] SELECT 1"#);
     let parameters = [("epoch", "ms"), ("params", r#"{"a":1}"#)].map(|(key, value)| (key.into(), value.into()));
     let accept = Some("application/csv".to_owned());
-    assert_eq!(all.options, Options { parameters: parameters.to_vec(), accept, post: true, nodb: true });
+    assert_eq!(all.options, Options { parameters: parameters.to_vec(), accept, post: true, mixed: true, nodb: true });
     assert_eq!((all.text.as_str(), all.topic.as_str()), ("SELECT 1", "t"));
 }
