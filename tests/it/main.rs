@@ -33,6 +33,7 @@
 //! | `groups` | groups of sensors on both stores; their documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: created, used by their queries, dropped |
 //! | `patterns` | docs/patterns on a real mongod and in `mongosh` |
+//! | `oracle` | random questions over all stored forms against a model in Python |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
 //! | `metrics` | the content of `/metrics`, also checked by `promtool` |
 //! | `page` | the page in a real Chromium: views, hostile names, snippets, streams |
@@ -73,6 +74,7 @@ mod memory;
 mod meta;
 mod meta_copies;
 mod metrics;
+mod oracle;
 mod page;
 mod patterns;
 mod proof;
