@@ -9,7 +9,9 @@ use hourglass::bucket::{DayId, DayPart, DayWrite, KnownSettings, Readings, Senso
 use hourglass::config::{QuerySettings, Settings};
 use hourglass::query::Fill;
 use hourglass::query::Query;
-use hourglass::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
+use hourglass::query::native::aggregate::{Aggregation, Families, GroupBy};
+use hourglass::query::native::functions::NativeAggregate;
+use hourglass::query::native::steps::parse_step;
 use hourglass::query::selector::Selector;
 use hourglass::reading::{Day, Family, Hour, Sensor, Value};
 use hourglass::store::EmbeddedStore;
@@ -61,12 +63,13 @@ fn hourly_means() -> Aggregation {
         range: START_MS * 1_000_000..(START_MS + DAYS * DAY_MS) * 1_000_000,
         has_start: true,
         fields: vec!["temp".to_owned()],
-        step: Some(3_600_000_000_000),
-        zone: None,
+        windows: parse_step("1h", None),
         functions: vec![NativeAggregate::from_name("mean").expect("it is one")],
         families: Families::First,
         group_by: GroupBy::Tags(vec!["site".to_owned()]),
         fill: Fill::None,
+        ranking: None,
+        part: None,
     }
 }
 

@@ -81,8 +81,11 @@ const READ: &[DescribedAnswer] = &[(
     "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`. Ranges that end in the past have an ETag.",
     &[json("Readings"), (NDJSON, "Text"), (CSV, "Text")],
 )];
-const WINDOWS: &[DescribedAnswer] =
-    &[(200, "Windows. Ranges that end in the past have an ETag.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
+const WINDOWS: &[DescribedAnswer] = &[(
+    200,
+    "Windows. In NDJSON and CSV the header X-Next-Cursor has `next`. Ranges that end in the past have an ETag.",
+    &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")],
+)];
 const NOTHING: &[DescribedAnswer] = &[(404, "No such endpoint.", FAILED)];
 const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address (status.listen).", FAILED)];
 const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
@@ -146,13 +149,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
         &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
     GET "/api/v1/readings", Read, "get raw readings",
-        "db sensor measurement tag.KEY from to precision fields order limit cursor max_points format guard epoch", &[],
+        "db sensor measurement tag.KEY from to precision fields order limit cursor max_points thin format guard epoch", &[],
         &[READ, NOT_MODIFIED, ASKED], route readings::readings;
     GET "/api/v1/summary", Read, "get aggregates of readings per time window",
-        "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill format guard", &[],
+        "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill top bottom limit-summary cursor format guard", &[],
         &[WINDOWS, NOT_MODIFIED, ASKED], route summary::summary;
     GET "/api/v1/histogram", Read, "get the number of values by range, and approximate percentiles",
-        "db sensor measurement tag.KEY from to precision field bounds percentiles step-histogram epoch group_by", &[],
+        "db sensor measurement tag.KEY from to precision field bounds percentiles step-histogram tz epoch group_by", &[],
         &[&[(200, "Counts by range. Ranges that end in the past have an ETag.", &[json("Histogram")])], NOT_MODIFIED, ASKED],
         route histogram::histogram;
     GET "/api/v1/sensors", Read, "list sensors with their fields, latest reading and outlier flag",

@@ -18,11 +18,12 @@ use crate::access::{Caller, Event, Pin};
 use crate::bucket::settings::{AUTOGEN, Settings};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
-use crate::query::Budget;
-use crate::query::influx::{expired_notice, pattern_fault, zone_named};
+use crate::query::influx::{expired_notice, is_zone, pattern_fault, zone_named};
 use crate::query::native::Selection;
 use crate::query::native::notices::{NamedSensor, RequestNames};
+use crate::query::native::steps::parse_step;
 use crate::query::selector::{Selector, TagFilter, TagTest};
+use crate::query::{Budget, Windows};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
@@ -379,6 +380,21 @@ impl Parameters {
         Some(time.filter(|time| (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(time)))
     }
 
+    /// Parses the windows of `step` and `tz`.
+    pub fn windows(&self, default: Option<&str>) -> ApiResult<Option<Windows>> {
+        let zone = self.get("tz");
+        if let Some(zone) = zone.filter(|zone| !is_zone(zone)) {
+            return Err(ApiError::Bad(format!("parameter tz: {zone:?} is not a time zone such as Europe/Berlin")));
+        }
+        let Some(step) = self.get("step").or(default) else { return Ok(None) };
+        let windows = parse_step(step, zone).ok_or_else(|| {
+            ApiError::Bad(format!(
+                "parameter step: {step:?} is neither a duration such as 30s, 15m, 1h or 1d, nor weeks, months, quarters or years such as 1w, 3mo, 1q or 1y"
+            ))
+        })?;
+        Ok(Some(windows))
+    }
+
     /// Parses a number from 1 to `max`.
     pub fn count(&self, name: &str, max: usize) -> ApiResult<Option<usize>> {
         let Some(text) = self.get(name) else { return Ok(None) };
@@ -431,13 +447,7 @@ fn tag_filter(name: &str, value: &str) -> ApiResult<TagFilter> {
 fn relative(text: &str) -> Option<i64> {
     let back = text.strip_prefix("now").unwrap_or(text);
     match back.strip_prefix('-') {
-        Some(duration) => step(duration).ok(),
+        Some(duration) => parse_duration(duration, &DURATION_UNITS).ok().filter(|back| *back > 0),
         None => (text == "now").then_some(0),
     }
-}
-
-/// Parses a duration such as `15m`, `1h` or `1d` to nanoseconds.
-pub fn step(text: &str) -> ApiResult<i64> {
-    let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
-    parse_duration(text, &DURATION_UNITS).ok().filter(|step| *step > 0).ok_or_else(bad)
 }

@@ -19,6 +19,7 @@ pub use self::engine::directory::{first_batch, next_batch};
 pub use self::engine::evaluate::Position;
 pub use self::engine::fill::Fill;
 pub use self::engine::memory::document_bytes;
+pub use self::engine::windows::Windows;
 pub use self::error::QueryError;
 pub use self::service::{ExportPermit, Query};
 pub use self::wait::Transient;

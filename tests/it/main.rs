@@ -35,6 +35,7 @@
 //! | `patterns` | docs/patterns on a real mongod and in `mongosh` |
 //! | `oracle` | random questions over all stored forms against a model in Python |
 //! | `drift` | values of another type: rejected, or kept beside their field and converted; kills at every step |
+//! | `native` | calendars, percentiles, functions, thinning and parts of the native API, against plain models |
 //! | `metrics` | the content of `/metrics`, also checked by `promtool` |
 //! | `page` | the page in a real Chromium: views, hostile names, snippets, streams |
 //! | `readme` | snippets of README and `docs/` work; links resolve; README is short |
@@ -74,6 +75,7 @@ mod memory;
 mod meta;
 mod meta_copies;
 mod metrics;
+mod native;
 mod oracle;
 mod page;
 mod patterns;

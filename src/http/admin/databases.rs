@@ -19,7 +19,8 @@ use crate::http::parameters::Parameters;
 use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange};
 use crate::query::Budget;
-use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{Aggregation, Families, GroupBy, WindowSeries};
+use crate::query::native::functions::NativeAggregate;
 use crate::query::selector::Selector;
 use crate::reading::Value as ReadingValue;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
@@ -193,12 +194,13 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
         has_start: range.start > TIMESTAMP_MIN,
         range: range.clone(),
         fields: Vec::new(),
-        step: None,
-        zone: None,
+        windows: None,
         functions: vec![NativeAggregate::COUNT],
         families: Families::All,
         group_by: GroupBy::Sensor,
         fill: crate::query::Fill::None,
+        ranking: None,
+        part: None,
     };
     // Omit the count if it exceeds the limits of queries.
     let found = app.query.aggregate(budget, &aggregation).await.ok();

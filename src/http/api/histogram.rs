@@ -8,14 +8,15 @@ use axum::response::Response;
 use super::summary::group_by;
 use crate::bucket::summary::distribution::{BOUNDS_MAX, Distribution, are_bounds};
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, SensorSelection, step};
+use crate::http::parameters::{Parameters, SensorSelection};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::json::{self, Times};
 use crate::http::render::text::Text;
 use crate::query::Budget;
 use crate::query::Fill;
-use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{Aggregation, Families, GroupBy, WindowSeries};
+use crate::query::native::functions::NativeAggregate;
 use crate::query::native::histogram::DeclaredBounds;
 use crate::query::native::notices::RequestNames;
 use crate::reading::Value;
@@ -37,12 +38,13 @@ pub async fn histogram(headers: HeaderMap, parameters: Parameters) -> ApiResult<
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
         fields: vec![field.to_owned()],
-        step: parameters.get("step").map(step).transpose()?,
-        zone: None,
+        windows: parameters.windows(None)?,
         functions: vec![NativeAggregate::histogram(bounds.clone())],
         families: Families::Numbers,
         group_by: group_by(&parameters),
         fill: Fill::None,
+        ranking: None,
+        part: None,
     };
     let found = parameters.app.query.aggregate(&budget, &request).await?;
     let tags = if let GroupBy::Tags(tags) = &request.group_by { &**tags } else { &[] };

@@ -1,6 +1,5 @@
 //! `GET /api/v1/readings`: raw readings of one or many sensors, in parts with a cursor, or downsampled for a chart.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, Version};
@@ -21,7 +20,7 @@ use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::{Order, remaining_range};
-use crate::query::native::thinning::ThinnedReadings;
+use crate::query::native::thinning::{ChartPoints, Shape, ThinnedReadings};
 use crate::query::selector::Selector;
 use crate::query::{Budget, ExportPermit, HeldBytes, QueryError};
 use crate::reading::Sensor;
@@ -53,11 +52,11 @@ pub async fn readings(version: Version, headers: HeaderMap, parameters: Paramete
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
-    let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
+    let points = points(&parameters, app.settings.query.limit_max)?;
     let per_sensor = selection.clone();
-    let ReadingsPart { series, next, held } = match (&selection.selector, points_max) {
+    let ReadingsPart { series, next, held } = match (&selection.selector, points) {
         _ if is_whole => many_sensors(app, &budget, selection, Page { limit: usize::MAX, cursor: None }).await?,
-        (_, Some(points_max)) => chart_points(app, &budget, &parameters, selection, points_max).await?,
+        (_, Some(points)) => chart_points(app, &budget, &parameters, selection, points).await?,
         (Selector::Sensor(sensor), None) => {
             let sensor = sensor.clone();
             one_sensor(app, &budget, sensor, selected.is_by_tag, selection, page).await?
@@ -137,6 +136,20 @@ fn order(parameters: &Parameters) -> ApiResult<Order> {
     }
 }
 
+/// Parses the parameters `max_points` and `thin`.
+fn points(parameters: &Parameters, limit: usize) -> ApiResult<Option<ChartPoints>> {
+    let shape = match parameters.get("thin") {
+        None | Some("extremes") => Shape::Extremes,
+        Some("lttb") => Shape::Triangles,
+        Some(other) => return Err(ApiError::Bad(format!("parameter thin: {other:?} is neither extremes nor lttb"))),
+    };
+    let max = parameters.count("max_points", limit)?;
+    if max.is_none() && parameters.get("thin").is_some() {
+        return Err(ApiError::Bad("parameter thin needs max_points, such as max_points=500".to_owned()));
+    }
+    Ok(max.map(|max| ChartPoints { max, shape }))
+}
+
 /// The requested part of an answer.
 #[derive(Clone, Copy)]
 struct Page<'a> {
@@ -162,13 +175,13 @@ async fn one_sensor(
 ) -> ApiResult<ReadingsPart> {
     let ManySelection { per_sensor: mut selection, order, .. } = selection;
     if let Some(cursor) = page.cursor {
-        let (time, _) = parse_cursor(cursor, &selection.range)?;
+        let (time, _) = cursor::parse(cursor, &selection.range).ok_or_else(|| bad_cursor(cursor))?;
         selection.range = remaining_range(order, &selection.range, time);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
     // If the sensor was found by its tag, the cursor has its key, because another sensor may get the same tag before the
     // next request.
-    let next = part.next.map(|time| cursor(time, if is_by_tag { &sensor.key } else { "" }));
+    let next = part.next.map(|time| cursor::format(time, if is_by_tag { &sensor.key } else { "" }));
     Ok(ReadingsPart {
         series: part.known.then_some(SensorReadings { sensor, readings: part.readings }).into_iter().collect(),
         next,
@@ -183,11 +196,11 @@ async fn many_sensors(
     page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
     if let Some(cursor) = page.cursor {
-        let (time, key) = parse_cursor(cursor, &selection.per_sensor.range)?;
+        let (time, key) = cursor::parse(cursor, &selection.per_sensor.range).ok_or_else(|| bad_cursor(cursor))?;
         selection.start = Some((key, time));
     }
     let part = app.query.many_readings(budget, &selection, page.limit).await?;
-    let next = part.next.map(|(key, time)| cursor(time, &key));
+    let next = part.next.map(|(key, time)| cursor::format(time, &key));
     Ok(ReadingsPart { series: part.series, next, held: part.held })
 }
 
@@ -196,7 +209,7 @@ async fn chart_points(
     budget: &Budget,
     parameters: &Parameters,
     selection: ManySelection,
-    points_max: usize,
+    points: ChartPoints,
 ) -> ApiResult<ReadingsPart> {
     for name in ["limit", "cursor"] {
         if parameters.get(name).is_some() {
@@ -204,24 +217,9 @@ async fn chart_points(
         }
     }
     let is_one = matches!(selection.selector, Selector::Sensor(_));
-    let ThinnedReadings { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
+    let ThinnedReadings { mut series, held } = app.query.read_thinned(budget, &selection, points).await?;
     series.retain(|series| is_one || !series.readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
-}
-
-/// Returns a cursor, which is opaque to clients: the hexadecimal time of the next reading, and its sensor key.
-fn cursor(time: i64, key: &str) -> String {
-    if key.is_empty() { format!("{time:x}") } else { format!("{time:x}.{}", cursor::encode(key)) }
-}
-
-/// Parses a cursor for a range of times. The key is empty if the cursor has none.
-fn parse_cursor(cursor: &str, range: &Range<i64>) -> ApiResult<(i64, String)> {
-    let parse = || {
-        let (time, key) = cursor.split_once('.').unwrap_or((cursor, ""));
-        let time = u64::from_str_radix(time, 16).ok().map(u64::cast_signed).filter(|time| range.contains(time))?;
-        Some((time, cursor::decode(key)?))
-    };
-    parse().ok_or_else(|| bad_cursor(cursor))
 }
 
 /// Returns the error of an invalid cursor.

@@ -1,18 +1,26 @@
 //! `GET /api/v1/summary`: aggregates of one or many sensors per time window.
 
+use std::ops::Range;
+
 use axum::http::HeaderMap;
 use axum::response::Response;
 
+use super::readings::bad_cursor;
+use crate::http::cursor;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, SensorSelection, step};
+use crate::http::parameters::{Parameters, SensorSelection};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
-use crate::http::render::series::WindowTable;
+use crate::http::render::series::{AnswerEnd, WindowTable};
 use crate::http::render::text::Text;
 use crate::query::Fill;
-use crate::query::influx::is_zone;
-use crate::query::native::aggregate::{Aggregation, Families, GroupBy, NativeAggregate};
+use crate::query::native::aggregate::{Aggregation, Families, GroupBy};
+use crate::query::native::functions::NativeAggregate;
 use crate::query::native::notices::RequestNames;
+use crate::query::native::parts::{Part, Ranking, SeriesName, WindowPlace};
+
+/// The maximum of `top` and `bottom`.
+const RANKED_MAX: usize = 1_000;
 
 /// `GET /api/v1/summary`.
 pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
@@ -36,11 +44,15 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
         range: Some((aggregation.range.start, aggregation.range.end)),
     };
     let mut notices = parameters.notices(&budget, &selected, names, windows.found.series.is_empty()).await;
-    notices.extend(windows.found.notices.iter().cloned());
+    if parameters.get("cursor").is_none() {
+        notices.extend(windows.found.notices.iter().cloned());
+    }
     let mut body = Text::new(&budget)?;
-    windows.write(&mut body, format, times, &notices).await?;
+    let next = windows.found.next.as_ref();
+    let next = next.map(|next| cursor::format(next.time, &next.series.text(&aggregation.group_by)));
+    windows.write(&mut body, format, times, AnswerEnd { next: next.as_deref(), notices: &notices }).await?;
     budget.finish();
-    Ok(Answer { format, body, next: None, is_past, notices }.respond(&headers)?)
+    Ok(Answer { format, body, next, is_past, notices }.respond(&headers)?)
 }
 
 /// Parses the grouping of sensors.
@@ -58,31 +70,67 @@ fn aggregation(parameters: &Parameters, selected: &SensorSelection) -> ApiResult
     let fields = parameters.fields();
     let functions = match names {
         None => NativeAggregate::usual(),
-        Some(names) => names.split(',').map(parse_function).collect::<Result<_, _>>()?,
+        Some(names) => parse_functions(names)?,
     };
-    let zone = parameters.get("tz").map(str::to_owned);
-    if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
-        return Err(ApiError::Bad(format!("parameter tz: {zone:?} is not a time zone such as Europe/Berlin")));
+    let range = parameters.range()?;
+    let group_by = group_by(parameters);
+    let ranking = ranking(parameters, &fields)?;
+    let part = part(parameters, &range, &group_by)?;
+    if ranking.is_some() && part.is_some() {
+        return Err(ApiError::Bad(
+            "parameters top and bottom choose the series: leave out limit and cursor".to_owned(),
+        ));
     }
     Ok(Aggregation {
         database: parameters.database()?,
         selector: selected.selector.clone(),
-        range: parameters.range()?,
+        range,
         has_start: parameters.get("from").is_some(),
         families: if names.is_none() && fields.is_empty() { Families::Numbers } else { Families::First },
         fields,
-        step: Some(step(parameters.get("step").unwrap_or("1h"))?),
-        zone,
+        windows: parameters.windows(Some("1h"))?,
         functions,
-        group_by: group_by(parameters),
+        group_by,
         fill: parse_fill(parameters.get("fill"))?,
+        ranking,
+        part,
     })
 }
 
-fn parse_function(name: &str) -> ApiResult<NativeAggregate> {
-    let known =
-        "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or a percentile such as p95";
-    NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
+/// Parses the parameters `top` and `bottom`.
+fn ranking(parameters: &Parameters, fields: &[String]) -> ApiResult<Option<Ranking>> {
+    let top = parameters.count("top", RANKED_MAX)?;
+    let bottom = parameters.count("bottom", RANKED_MAX)?;
+    let ranking = match (top, bottom) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err(ApiError::Bad("parameters top and bottom: send one of them".to_owned())),
+        (Some(count), None) => Ranking { count, is_top: true },
+        (None, Some(count)) => Ranking { count, is_top: false },
+    };
+    if fields.is_empty() || parameters.get("agg").is_none() {
+        return Err(ApiError::Bad("parameters top and bottom need fields and agg: the first of each ranks".to_owned()));
+    }
+    Ok(Some(ranking))
+}
+
+/// Parses the parameters `limit` and `cursor`.
+fn part(parameters: &Parameters, range: &Range<i64>, group_by: &GroupBy) -> ApiResult<Option<Part>> {
+    let query = &parameters.app.settings.query;
+    let cursor = parameters.get("cursor");
+    if cursor.is_none() && parameters.get("limit").is_none() {
+        return Ok(None);
+    }
+    let parse = |cursor: &str| {
+        let (time, name) = cursor::parse(cursor, range)?;
+        Some(WindowPlace { series: SeriesName::parse(&name, group_by)?, time })
+    };
+    let start = cursor.map(|cursor| parse(cursor).ok_or_else(|| bad_cursor(cursor))).transpose()?;
+    Ok(Some(Part { limit: parameters.limit(query.limit_default, query.limit_max)?, start }))
+}
+
+fn parse_functions(names: &str) -> ApiResult<Vec<NativeAggregate>> {
+    let known = "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, increase, rate, a percentile such as p95 or p99.9, or difference(last), derivative(avg), derivative(avg,1m) or moving_average(avg,5) of one of these";
+    NativeAggregate::parse_list(names).map_err(|name| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 
 fn parse_fill(text: Option<&str>) -> ApiResult<Fill> {

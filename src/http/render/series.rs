@@ -9,7 +9,8 @@ use super::guard::Guard;
 use super::json::{self, Times};
 use super::text::Text;
 use crate::query::QueryError;
-use crate::query::native::aggregate::{Aggregates, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{Aggregates, WindowSeries};
+use crate::query::native::functions::NativeAggregate;
 use crate::query::native::many::{SensorReadings, Vocabulary};
 use crate::reading::Sensor;
 
@@ -240,7 +241,7 @@ impl WindowTable {
         text: &mut Text,
         format: Format,
         times: Times,
-        notices: &[String],
+        end: AnswerEnd<'_>,
     ) -> Result<(), QueryError> {
         match format {
             Format::Csv(guard) => self.table(text, times, guard).await?,
@@ -255,7 +256,7 @@ impl WindowTable {
                 write_nested(text, format, name, &self.found.series, head, rows, row).await?;
             }
         }
-        write_end(text, format, AnswerEnd { next: None, notices }).await
+        write_end(text, format, end).await
     }
 
     fn head(&self, out: &mut String, series: &WindowSeries) {
@@ -286,8 +287,7 @@ impl WindowTable {
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
     async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
-        let Aggregates { columns, series, .. } = &self.found;
-        let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
+        let Aggregates { columns, series, tags, .. } = &self.found;
         let mut names = vec![self.series_member.to_owned()];
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
         names.extend(["start".to_owned(), "end".to_owned()]);
@@ -298,7 +298,7 @@ impl WindowTable {
         let named: Vec<String> = columns.iter().map(name).collect();
         csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times, guard);
         for series in series {
-            let tag = |tag: &&str| series.tags.iter().find(|(key, _)| key == tag);
+            let tag = |tag: &String| series.tags.iter().find(|(key, _)| key == tag);
             let tags: Vec<CsvCell<'_>> =
                 tags.iter().map(|key| tag(key).map_or(CsvCell::Empty, |(_, value)| CsvCell::Text(value))).collect();
             let name = series.sensor.as_deref().unwrap_or(&series.measurement);

@@ -234,13 +234,17 @@ impl<'a> Evaluation<'a> {
             beside(at).into_iter().chain(tags).collect::<Vec<_>>()
         };
         let single = plan.calls.len() == 1;
-        let (inner, field) = innermost(call);
+        let (inner, field) = call.innermost();
         let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
         // Readings outside the range were read only for a call that looks back (ahead, in descending order).
         let is_bound = filter.of_sensor && !call.looks_back();
         let range =
             if is_bound && frame.has_min { frame.min } else { i64::MIN }..=if is_bound { frame.max } else { i64::MAX };
         let group = self.group(member)?;
+        if inner.is_counter() {
+            let readings = wanted.iter().filter_map(|at| Some((points.times[*at], points.cell(field, *at)?)));
+            return Ok(group.counters[number].push(&member.tags, readings, inner, frame.windows.as_ref()));
+        }
         let mut bytes = 0;
         let mut window: Option<(Range<i64>, &mut OpenWindow)> = None;
         for at in wanted {
@@ -290,7 +294,7 @@ impl<'a> Evaluation<'a> {
         let around = |time| frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
         let group = self.group(member)?;
         for number in gathering(&gathered_by) {
-            let (inner, field) = innermost(&plan.calls[number]);
+            let (inner, field) = plan.calls[number].innermost();
             let windows = &mut group.windows[number];
             let mut new: Vec<(i64, OpenWindow)> = Vec::new();
             let mut window = around(summaries[0].hour.start_ns());
@@ -357,7 +361,7 @@ impl<'a> Evaluation<'a> {
     /// the windows of a span can be settled.
     pub fn order_of_spans(&self) -> Option<Order> {
         let Self { plan, frame, .. } = self;
-        let mut functions = plan.calls.iter().map(|call| innermost(call).0);
+        let mut functions = plan.calls.iter().map(|call| call.innermost().0);
         if !plan.is_raw() {
             let settles = frame.windows.is_some() && !functions.clone().any(Function::needs_series);
             return Some(Order::Ascending).filter(|_| settles && functions.any(|function| !function.is_summarized()));
@@ -377,7 +381,7 @@ impl<'a> Evaluation<'a> {
         let mut freed = 0;
         for group in self.groups.values_mut() {
             for (call, windows) in plan.calls.iter().zip(&mut group.windows) {
-                let function = innermost(call).0;
+                let function = call.innermost().0;
                 for (_, window) in windows.range_mut(..open) {
                     freed += window.settle(function);
                 }
@@ -480,14 +484,6 @@ impl<'a> Evaluation<'a> {
 /// The calls that own a set of windows.
 fn gathering(gathered_by: &[usize]) -> impl Iterator<Item = usize> {
     gathered_by.iter().enumerate().filter(|(number, by)| number == *by).map(|(number, _)| number)
-}
-
-/// The function that is applied to readings, and its field.
-fn innermost(call: &Call) -> (&Function, usize) {
-    match &call.input {
-        Input::Field(field) => (&call.function, *field),
-        Input::Call(inner) => innermost(inner),
-    }
 }
 
 fn part(part: &ReadingExpr, member: &ReadingSource, points: &PointCursor, at: usize) -> Option<Value> {

@@ -88,6 +88,11 @@ impl OpenWindow {
         }
     }
 
+    /// A window with a result.
+    pub fn total(value: f64) -> Self {
+        Self::Picked(Some(Pick { time: None, value: Value::Float(value), beside: Vec::new() }))
+    }
+
     /// Adds a reading; `beside` makes its other columns. Returns how many more bytes the window takes.
     pub fn push(
         &mut self,

@@ -7,6 +7,7 @@ use super::fill::Fill;
 use super::fold::OpenWindow;
 use super::memory::text_bytes;
 use super::plan::{Function, Plan};
+use super::transform::Counters;
 use super::windows::Windows;
 use crate::query::Budget;
 use crate::reading::Value;
@@ -38,6 +39,9 @@ pub struct Frame {
     pub max: i64,
     /// Whether the query states a first time.
     pub has_min: bool,
+    /// The time before the range that calls read if they look back, in nanoseconds; in descending order, the time after
+    /// it.
+    pub lead: i64,
     pub windows: Option<Windows>,
     pub fill: Fill,
     /// True if the columns of a group are filled together: from the first window of any of them, and numbers only with
@@ -69,6 +73,8 @@ pub struct GroupContent {
     pub windows: Vec<BTreeMap<i64, OpenWindow>>,
     /// Per call, the values that a transformation or an integral is computed from.
     pub values: Vec<Vec<(i64, Value)>>,
+    /// Per call, the counters that it follows.
+    pub counters: Vec<Counters>,
 }
 
 /// The time shown in a window's row.
@@ -91,7 +97,8 @@ impl GroupContent {
     /// A group without readings, for so many calls.
     pub fn new(calls: usize) -> Self {
         let windows = (0..calls).map(|_| BTreeMap::new()).collect();
-        Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls] }
+        let counters = (0..calls).map(|_| Counters::default()).collect();
+        Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls], counters }
     }
 
     /// Drops the rows beyond LIMIT once they are at least as many as the rows within it. Returns the bytes freed.
@@ -118,12 +125,14 @@ impl GroupContent {
     /// Upper bound on the number of rows.
     pub fn rows_most(&self, frame: &Frame) -> usize {
         let kept = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::len).sum::<usize>();
-        let values = self.values.iter().map(Vec::len).sum::<usize>();
+        let counted = self.counters.iter().map(Counters::len).sum::<usize>();
+        let values = counted + self.values.iter().map(Vec::len).sum::<usize>();
         let filled = match (&frame.windows, frame.fill) {
             (None, _) | (_, Fill::None) => 0,
             (Some(grid), _) => {
-                let first = self.windows.iter().filter_map(|windows| windows.keys().next()).min();
-                let from = if frame.has_min { frame.min } else { first.copied().unwrap_or(frame.max) };
+                let first = self.windows.iter().filter_map(|windows| windows.keys().next().copied());
+                let first = first.chain(self.counters.iter().filter_map(Counters::first)).min();
+                let from = if frame.has_min { frame.min } else { first.unwrap_or(frame.max) };
                 grid.count(from..frame.max).min(frame.rows_max.unwrap_or(usize::MAX))
             }
         };

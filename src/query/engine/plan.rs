@@ -101,6 +101,10 @@ pub enum Function {
     MovingAverage(usize),
     CumulativeSum,
     Elapsed(i64),
+    /// The increase of a counter since the last reading before the window. The total over all sensors of the group.
+    Increase,
+    /// The same per second of the time between both readings.
+    Rate,
 }
 
 impl Function {
@@ -144,6 +148,12 @@ impl Function {
                 | Self::CumulativeSum
                 | Self::Elapsed(_)
         )
+    }
+
+    /// Returns true if the function follows each sensor from reading to reading.
+    #[must_use]
+    pub fn is_counter(&self) -> bool {
+        matches!(self, Self::Increase | Self::Rate)
     }
 
     /// Whether summaries answer it exactly, as long as the reading's own time is not wanted; see [`Function::is_end`].
@@ -218,7 +228,7 @@ impl Plan {
     /// Whether a call is about the first or the last value of each window.
     #[must_use]
     pub fn has_ends(&self) -> bool {
-        self.calls.iter().any(|call| call.function.is_end())
+        self.calls.iter().any(|call| call.innermost().0.is_end())
     }
 
     /// Whether counts and sums are all that the calls need of summaries.
@@ -236,7 +246,7 @@ impl Plan {
         })
     }
 
-    /// Whether a call needs the window before the range.
+    /// Returns true if a call needs readings before the range.
     #[must_use]
     pub fn looks_back(&self) -> bool {
         self.calls.iter().any(Call::looks_back)
@@ -285,11 +295,20 @@ impl Node {
 }
 
 impl Call {
-    /// Whether it needs the window before the range.
+    /// Returns true if it needs readings before the range.
     #[must_use]
     pub fn looks_back(&self) -> bool {
-        self.function.is_transformation()
-            && !matches!(self.function, Function::CumulativeSum)
-            && matches!(self.input, Input::Call(_))
+        let is_nested = matches!(self.input, Input::Call(_));
+        let looks_back = self.function.is_transformation() && self.function != Function::CumulativeSum;
+        self.innermost().0.is_counter() || (is_nested && looks_back)
+    }
+
+    /// Returns the function that is applied to readings, and its field.
+    #[must_use]
+    pub fn innermost(&self) -> (&Function, usize) {
+        match &self.input {
+            Input::Field(field) => (&self.function, *field),
+            Input::Call(inner) => inner.innermost(),
+        }
     }
 }

@@ -8,8 +8,6 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use jiff::tz::TimeZone;
-
 use self::groups::{ChosenSensor, Groups};
 use self::spans::FIRST_SPAN;
 use super::Engine;
@@ -19,7 +17,6 @@ use super::evaluate::{Evaluation, Filter, Part, Position, WINDOW_BYTES};
 use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
-use super::windows::Windows;
 use crate::clock::expiry_ns;
 use crate::query::QueryError;
 use crate::query::engine::frame::{Frame, ReadingSource};
@@ -243,10 +240,7 @@ fn by_itself(entry: &DirectoryEntry, plan: &Plan, patterns: &Patterns) -> Option
 
 /// Whether every window consists of whole UTC days. What begins with the first reading that there is needs its hour.
 fn is_by_day(frame: &Frame) -> bool {
-    let are_days = |Windows { every, offset, zone }: &Windows| {
-        zone.as_ref().is_none_or(|zone| *zone == TimeZone::UTC) && every % DAY == 0 && offset % DAY == 0
-    };
-    frame.has_min && frame.windows.as_ref().is_none_or(are_days)
+    frame.has_min && frame.windows.as_ref().is_none_or(|windows| windows.is_aligned(DAY))
 }
 
 /// Creates the groups of all sensors that a condition on tags leaves, including those without readings in the range.
@@ -313,9 +307,9 @@ fn member(plan: &Plan, entry: &DirectoryEntry) -> ReadingSource {
     ReadingSource { name: Arc::from(&*sensor.measurement), tags }
 }
 
-/// The range to read: the frame's, and one window before it (after it, in descending order) if a call looks back.
+/// The range to read: the frame's, and its lead if a call looks back.
 fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
-    let lead = frame.windows.as_ref().filter(|_| plan.looks_back()).map_or(0, |windows| windows.every);
+    let lead = if plan.looks_back() { frame.lead } else { 0 };
     let (before, behind) = if frame.descending { (0, lead) } else { (lead, 0) };
     let start = if frame.has_min { frame.min.saturating_sub(before) } else { frame.min };
     start..frame.max.saturating_add(1).saturating_add(behind)
@@ -324,7 +318,10 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
 /// The whole hours of the range, if their summaries answer the plan exactly as far as it is about numbers.
 fn summarized(plan: &Plan, frame: &Frame, chosen: &[ChosenSensor<'_>], range: &Range<i64>) -> Option<Range<i64>> {
     let picks = plan.calls.len() == 1 && frame.windows.is_none() && plan.calls[0].function.is_selector();
-    let plain = |call: &Call| call.function.is_summarized() && matches!(call.input, Input::Field(_));
+    let plain = |call: &Call| {
+        let is_nested = matches!(call.input, Input::Call(_));
+        call.innermost().0.is_summarized() && (!is_nested || call.function.is_transformation())
+    };
     if plan.is_raw()
         || picks
         || !plan.beside.is_empty()
@@ -333,9 +330,11 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[ChosenSensor<'_>], range: &R
     {
         return None;
     }
-    let start = Hour::from_ns(range.start.saturating_add(HOUR - 1)).start_ns();
-    let start = if frame.has_min { start } else { Hour::from_ns(range.start.saturating_add(HOUR)).start_ns() };
-    let end = Hour::from_ns(range.end).start_ns();
+    // The readings of the lead are read, because only some calls take them.
+    let first = range.start.max(frame.min);
+    let start = Hour::from_ns(first.saturating_add(HOUR - 1)).start_ns();
+    let start = if frame.has_min { start } else { Hour::from_ns(first.saturating_add(HOUR)).start_ns() };
+    let end = Hour::from_ns(range.end.min(frame.max.saturating_add(1))).start_ns();
     if start >= end {
         return None;
     }

@@ -7,6 +7,7 @@ use super::fold::OpenWindow;
 use super::number::{arithmetic, number};
 use super::plan::{Call, Function, Input, Node, Plan};
 use super::transform::{integral, transform};
+use super::windows::Windows;
 use crate::query::engine::frame::{Frame, GroupContent, ResultRow, label};
 use crate::reading::Value;
 
@@ -47,6 +48,10 @@ type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 /// The rows of all calls of a group, joined by time. Each has the results of the calls, and of a single call the
 /// reading's `Plan::beside` parts.
 pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<ResultRow> {
+    let counters = std::mem::take(&mut content.counters);
+    for (number, counters) in counters.into_iter().enumerate() {
+        content.windows[number].extend(counters.finish(plan.calls[number].innermost().0));
+    }
     let first = content.windows.iter().filter_map(|windows| windows.keys().next().copied()).min();
     let frame = &match first.filter(|_| frame.fills_together && !frame.has_min) {
         Some(min) => Frame { min, has_min: true, ..frame.clone() },
@@ -105,26 +110,25 @@ fn show(
                 values.reverse();
             }
             // A subquery without windows of its own has those of the outer query.
-            let every = frame.windows.as_ref().map(|windows| windows.every);
+            let every = frame.windows.as_ref().map(Windows::usual_length);
             transform(function, &values, every).into_iter().map(plain).collect()
         }
         (Input::Field(_), function) => of_windows(function, windows, single, frame),
         (Input::Call(inner), function) => {
             let lead = frame.clone();
             let lead = match (&frame.windows, function.is_transformation() && call.looks_back()) {
-                (Some(windows), true) if frame.descending => {
-                    Frame { max: frame.max.saturating_add(windows.every), ..lead }
-                }
-                (Some(windows), true) if frame.has_min => {
-                    Frame { min: frame.min.saturating_sub(windows.every), ..lead }
-                }
+                (Some(_), true) if frame.descending => Frame { max: frame.max.saturating_add(frame.lead), ..lead },
+                (Some(_), true) if frame.has_min => Frame { min: frame.min.saturating_sub(frame.lead), ..lead },
                 _ => lead,
             };
+            // Empty windows are filled before the function in InfluxQL, and after it where columns are filled together.
+            let lead = if frame.fills_together { Frame { fill: Fill::None, ..lead } } else { lead };
             let shown = show(inner, windows, values, false, &lead);
             let values: Vec<(i64, Value)> =
                 shown.into_iter().filter_map(|(time, value, _)| Some((time, value?))).collect();
-            let every = frame.windows.as_ref().map(|windows| windows.every);
-            transform(function, &values, every).into_iter().map(plain).collect()
+            let every = frame.windows.as_ref().map(Windows::usual_length);
+            let shown = transform(function, &values, every).into_iter().map(plain).collect();
+            if frame.fills_together { fill_windows(shown, frame.min, false, frame) } else { shown }
         }
     }
 }
@@ -152,13 +156,23 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, sing
             shown.push((label, Some(Value::Float(f64::NAN)), Vec::new()));
         }
     }
-    let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
-        if frame.descending && !is_list {
-            shown.reverse();
-        }
+    if is_list {
         return shown;
-    };
-    if shown.is_empty() {
+    }
+    if frame.descending {
+        shown.reverse();
+    }
+    fill_windows(shown, first, matches!(function, Function::Count | Function::CountDistinct), frame)
+}
+
+/// Fills the windows without rows, if the query asks for it. `first` is the first window with a row.
+fn fill_windows(mut shown: Vec<Shown>, first: i64, counts: bool, frame: &Frame) -> Vec<Shown> {
+    let Some(grid) = &frame.windows else { return shown };
+    if frame.fills_together && frame.lead > 0 {
+        let start = grid.around(frame.min).start;
+        shown.retain(|(time, ..)| *time >= start);
+    }
+    if shown.is_empty() || frame.fill == Fill::None {
         return shown;
     }
     // A window of a subquery may begin before the range. In descending order all windows from there on are shown.
@@ -168,19 +182,15 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, sing
         (false, _) => first,
     };
     let starts = grid.starts(from, frame.max, frame.descending, frame.rows_max.unwrap_or(usize::MAX));
-    if frame.descending {
-        shown.reverse();
-    }
     let mut beside: HashMap<i64, Vec<Option<Value>>> = HashMap::new();
     let mut values = Vec::with_capacity(shown.len());
     for (time, value, others) in shown {
         values.extend(value.map(|value| (time, value)));
         beside.insert(time, others);
     }
-    let counts = matches!(function, Function::Count | Function::CountDistinct);
     let has_numbers = values.first().is_none_or(|(_, value)| number(value).is_some());
     let constants = if frame.fills_together && !has_numbers { frame.fill.without_constant() } else { frame.fill };
-    let windows = Grid { starts: &starts, every: grid.every, descending: frame.descending };
+    let windows = Grid { starts: &starts, every: grid.usual_length(), descending: frame.descending };
     let filled = fill(constants, &windows, values, counts);
     let row = |(time, value): (i64, Option<Value>)| (time, value, beside.remove(&time).unwrap_or_default());
     filled.into_iter().map(row).collect()

@@ -1,15 +1,22 @@
 //! Functions from value to value: differences, rates, moving averages, and the area under the line. Values come in
 //! display order, which may be descending.
 
-use super::number::{Arithmetic, arithmetic, number};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::evaluate::WINDOW_BYTES;
+use super::fold::OpenWindow;
+use super::number::{Arithmetic, arithmetic, number, order};
 use super::plan::Function;
 use super::windows::Windows;
 use crate::reading::Value;
 
+const SECOND: i64 = 1_000_000_000;
+
 /// Applies a transformation. `every` is the width of the windows, if the values are results of windows.
 #[must_use]
 pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64>) -> Vec<(i64, Value)> {
-    const SECOND: i64 = 1_000_000_000;
     match function {
         Function::Derivative(unit, non_negative) => {
             let unit = unit.or(every).unwrap_or(SECOND);
@@ -116,6 +123,121 @@ pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -
         areas.pop_if(|(window, area)| *window == time && *area == 0.0);
     }
     areas
+}
+
+/// The counters of a group's sensors, and what they add to the group's windows.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// By the sensor's tags.
+    sensors: BTreeMap<Vec<(String, String)>, Counter>,
+    /// The total of the finished windows, by their start.
+    totals: BTreeMap<i64, f64>,
+}
+
+/// A counter of one sensor.
+#[derive(Debug)]
+struct Counter {
+    last: (i64, Value),
+    window: Range<i64>,
+    /// The time since which the window's increase is counted: that of the last reading before it, if there is one.
+    since: i64,
+    /// The value at that time, or zero after a reset.
+    base: Value,
+    /// The increase up to the last reset in the window.
+    before_reset: f64,
+}
+
+impl Counter {
+    fn new(time: i64, value: &Value, window: Range<i64>) -> Self {
+        Self { last: (time, value.clone()), window, since: time, base: value.clone(), before_reset: 0.0 }
+    }
+
+    fn push(&mut self, time: i64, value: &Value) {
+        if order(value, &self.last.1) == Some(Ordering::Less) {
+            self.before_reset += self.since_base();
+            self.base = Value::Integer(0);
+        }
+        self.last = (time, value.clone());
+    }
+
+    fn since_base(&self) -> f64 {
+        arithmetic(Arithmetic::Sub, &self.last.1, &self.base).as_ref().and_then(number).unwrap_or_default()
+    }
+
+    /// Begins a window with the first reading in it.
+    fn begin(&mut self, window: Range<i64>) {
+        self.window = window;
+        self.since = self.last.0;
+        self.base = self.last.1.clone();
+        self.before_reset = 0.0;
+    }
+
+    /// Returns the start and the result of the window. A first reading alone has none.
+    fn result(&self, is_rate: bool) -> Option<(i64, f64)> {
+        let length = self.last.0.saturating_sub(self.since);
+        let increase = self.before_reset + self.since_base();
+        let result = if is_rate { increase / ratio(length, SECOND) } else { increase };
+        (length > 0).then_some((self.window.start, result))
+    }
+}
+
+impl Counters {
+    /// Adds readings of one sensor, in order of time. A value below the one before means that the counter was reset to
+    /// zero in between. Returns how many more bytes are held.
+    pub fn push<'a>(
+        &mut self,
+        tags: &[(String, String)],
+        readings: impl Iterator<Item = (i64, &'a Value)>,
+        function: &Function,
+        windows: Option<&Windows>,
+    ) -> usize {
+        let around = |time: i64| windows.map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
+        let mut readings = readings.peekable();
+        let Some((time, value)) = readings.peek().copied() else { return 0 };
+        let mut bytes = 0;
+        if !self.sensors.contains_key(tags) {
+            let texts = tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            bytes += 2 * size_of::<(Vec<(String, String)>, Counter)>() + size_of_val(tags) + texts;
+            self.sensors.insert(tags.to_vec(), Counter::new(time, value, around(time)));
+            readings.next();
+        }
+        let Some(counter) = self.sensors.get_mut(tags) else { return bytes };
+        for (time, value) in readings {
+            if !counter.window.contains(&time) {
+                bytes += add(&mut self.totals, counter.result(*function == Function::Rate));
+                counter.begin(around(time));
+            }
+            counter.push(time, value);
+        }
+        bytes
+    }
+
+    /// Upper bound on the number of windows.
+    pub fn len(&self) -> usize {
+        self.totals.len() + self.sensors.len()
+    }
+
+    /// Returns the start of the first window, if there is one.
+    pub fn first(&self) -> Option<i64> {
+        let open = self.sensors.values().map(|counter| counter.window.start);
+        self.totals.keys().next().copied().into_iter().chain(open).min()
+    }
+
+    /// Returns all windows.
+    pub fn finish(mut self, function: &Function) -> impl Iterator<Item = (i64, OpenWindow)> {
+        for counter in self.sensors.values() {
+            add(&mut self.totals, counter.result(*function == Function::Rate));
+        }
+        self.totals.into_iter().map(|(start, total)| (start, OpenWindow::total(total)))
+    }
+}
+
+/// Adds to the total of a window. Returns how many more bytes are held.
+fn add(totals: &mut BTreeMap<i64, f64>, total: Option<(i64, f64)>) -> usize {
+    let Some((window, value)) = total else { return 0 };
+    let before = totals.len();
+    *totals.entry(window).or_default() += value;
+    (totals.len() - before) * WINDOW_BYTES
 }
 
 #[expect(clippy::cast_precision_loss, reason = "InfluxDB computes with doubles, too")]

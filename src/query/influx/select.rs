@@ -21,8 +21,7 @@ use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::PointCursor;
 use crate::query::engine::read::count_groups;
-use crate::query::engine::windows::Windows;
-use crate::query::engine::windows::zone;
+use crate::query::engine::windows::{Length, Windows, zone};
 use crate::query::influx::schema::Schema;
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Value};
@@ -191,7 +190,7 @@ pub(super) async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Sc
 fn frame(select: &Select, checked: &CheckedSelect, plan: &Plan) -> Frame {
     let zone = select.zone.as_deref().and_then(zone);
     let windows = (checked.grouping.every > 0).then(|| Windows {
-        every: checked.grouping.every,
+        every: Length::Fixed(checked.grouping.every),
         offset: checked.grouping.offset,
         zone,
     });
@@ -202,6 +201,7 @@ fn frame(select: &Select, checked: &CheckedSelect, plan: &Plan) -> Frame {
         min: checked.min,
         max: checked.max,
         has_min: checked.min > crate::influxql::MIN_TIME,
+        lead: checked.grouping.every,
         windows,
         fill: fill(checked.fill),
         fills_together: false,

@@ -1,19 +1,19 @@
 //! Windowed aggregates of many sensors, with any functions, step and zone: per sensor, per combination of tags, or over
 //! all sensors.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
+use super::functions::{NativeAggregate, lead};
+use super::parts::{Part, Ranking, WindowPlace, read_part, retain_series, sort_series};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::fill::Fill;
 use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
 use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
-use crate::query::engine::plan::{BY_RANK, Call, Function, Input, Node, Plan, PlannedField, rank};
-use crate::query::engine::windows::{Windows, zone};
+use crate::query::engine::plan::{BY_RANK, Call, Function, Node, Plan, PlannedField, rank};
+use crate::query::engine::windows::Windows;
 use crate::query::pattern::Patterns;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
@@ -30,15 +30,17 @@ pub struct Aggregation {
     pub has_start: bool,
     /// The fields to aggregate. If empty, all that the functions accept.
     pub fields: Vec<String>,
-    /// Length of the windows in nanoseconds; `None` for one window over the whole range.
-    pub step: Option<i64>,
-    /// The time zone of the windows.
-    pub zone: Option<String>,
+    /// The windows; `None` for one window over the whole range.
+    pub windows: Option<Windows>,
     /// The functions to apply to each field.
     pub functions: Vec<NativeAggregate>,
     pub families: Families,
     pub group_by: GroupBy,
     pub fill: Fill,
+    /// Only these series; `None` for all.
+    pub ranking: Option<Ranking>,
+    /// Only this part of the answer; `None` for all of it. Not used with a ranking.
+    pub part: Option<Part>,
 }
 
 /// The treatment of fields by the family of their values.
@@ -62,56 +64,17 @@ pub enum GroupBy {
     Tags(Vec<String>),
 }
 
-/// A function by its name in the native API.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NativeAggregate {
-    pub name: Cow<'static, str>,
-    function: Function,
-}
-
-impl NativeAggregate {
-    pub const COUNT: Self = Self { name: Cow::Borrowed("count"), function: Function::Count };
-    const LAST: Self = Self { name: Cow::Borrowed("last"), function: Function::Last };
-
-    /// Returns the function of this name. `avg` is an alias of `mean`, and `p1` to `p99` are percentiles.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        let function = if name == "avg" { Some(Function::Mean) } else { Function::from_name(name) };
-        if let Some(function) = function {
-            return Some(Self { name: name.to_owned().into(), function });
-        }
-        let percent: u8 = name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?;
-        Some(Self { name: format!("p{percent}").into(), function: Function::Percentile(f64::from(percent)) })
-    }
-
-    /// A histogram with these bounds. Its columns are the counts by range, and the number of values without counts. No
-    /// other function can be beside it.
-    #[must_use]
-    pub fn histogram(bounds: Arc<[f64]>) -> Self {
-        Self { name: "histogram".into(), function: Function::Histogram(bounds) }
-    }
-
-    /// Returns the default functions of the summary endpoint.
-    #[must_use]
-    pub fn usual() -> Vec<Self> {
-        ["count", "min", "max", "sum", "avg"].into_iter().filter_map(Self::from_name).collect()
-    }
-
-    fn accepts(&self, family: Family) -> bool {
-        match &self.function {
-            Function::Count | Function::First | Function::Last | Function::Mode => true,
-            _ => family == Family::Number,
-        }
-    }
-}
-
 /// The answer to an [`Aggregation`].
 #[derive(Debug)]
 pub struct Aggregates {
     /// The field and function of each column. Columns of one field are adjacent.
     pub columns: Vec<(String, NativeAggregate)>,
-    /// The series, sorted by measurement and tags.
+    /// The series, sorted by measurement and tags; ranked ones from the best to the last.
     pub series: Vec<WindowSeries>,
+    /// The tags that series can have.
+    pub tags: BTreeSet<String>,
+    /// The start of the next part, if there is one.
+    pub next: Option<WindowPlace>,
     /// A notice for each field whose type differs between sensors, so that some sensors are left out.
     pub notices: Vec<String>,
     /// The memory of the answer; keep it until the answer is sent.
@@ -147,11 +110,24 @@ impl Query {
     /// If the answer would be incomplete, or the budget is exhausted.
     pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<Aggregates, QueryError> {
         let read = || async {
-            let chosen = self.engine.choose(budget, &request.database, &request.selector).await?;
-            let mut found = run_aggregation(&self.engine, budget, request, &chosen.entries).await?;
+            let mut chosen = self.engine.choose(budget, &request.database, &request.selector).await?;
+            let entries = &mut chosen.entries;
+            let mut found = match (request.ranking, &request.part) {
+                (Some(ranking), _) => {
+                    let names = ranking.choose(&self.engine, budget, request, entries).await?;
+                    retain_series(entries, &request.group_by, &names);
+                    let mut found = run_aggregation(&self.engine, budget, request, entries).await?;
+                    sort_series(&mut found.series, &names);
+                    found
+                }
+                (None, Some(part)) => read_part(&self.engine, budget, request, part, entries).await?,
+                (None, None) => run_aggregation(&self.engine, budget, request, entries).await?,
+            };
+            let is_first = request.part.as_ref().is_none_or(|part| part.start.is_none());
             if let (Selector::Sensor(sensor), [_], true) =
-                (&request.selector, &*chosen.entries, found.series.is_empty())
+                (&request.selector, &*chosen.entries, found.series.is_empty() && is_first)
             {
+                found.tags.extend(sensor.tags.iter().map(|(key, _)| key.to_string()));
                 found.series.push(WindowSeries {
                     sensor: Some(sensor.key.to_string()),
                     measurement: sensor.measurement.to_string(),
@@ -187,12 +163,13 @@ pub async fn fields_with_values(
         range,
         has_start: false,
         fields,
-        step: None,
-        zone: None,
+        windows: None,
         functions: vec![NativeAggregate::LAST],
         families: Families::First,
         group_by: GroupBy::Sensor,
         fill: Fill::None,
+        ranking: None,
+        part: None,
     };
     let Aggregates { columns, series, held: _held, .. } = run_aggregation(engine, budget, &request, sensors).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
@@ -209,9 +186,23 @@ async fn run_aggregation(
     entries: &[DirectoryEntry],
 ) -> Result<Aggregates, QueryError> {
     let AggregatePlan { plan, columns, notices, held: planned } = make_plan(budget, request, entries).await?;
+    let (series, mut held) = evaluate(engine, budget, request, &plan, entries).await?;
+    held.add(planned);
+    let tags = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.clone()).collect();
+    Ok(Aggregates { columns, series, tags, next: None, notices, held })
+}
+
+/// Evaluates a plan. Returns the series with windows, and their memory.
+pub(super) async fn evaluate(
+    engine: &Engine,
+    budget: &Budget,
+    request: &Aggregation,
+    plan: &Plan,
+    entries: &[DirectoryEntry],
+) -> Result<(Vec<WindowSeries>, HeldBytes), QueryError> {
     let frame = frame(request);
     let patterns = Patterns::default();
-    let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
+    let mut evaluation = Evaluation::new(plan, &frame, &patterns, budget)?;
     engine.read(&request.database, entries, &mut evaluation).await?;
     let (mut groups, mut held) = evaluation.finish().await?;
     if request.fill == Fill::None {
@@ -221,10 +212,8 @@ async fn run_aggregation(
     }
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
     held.grow(rows * size_of::<Range<i64>>())?;
-    held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
-    let series = groups.map(|group| to_series(group, &frame, request)).collect();
-    Ok(Aggregates { columns, series, notices, held })
+    Ok((groups.map(|group| to_series(group, &frame, request)).collect(), held))
 }
 
 fn to_series(group: GroupRows, frame: &Frame, request: &Aggregation) -> WindowSeries {
@@ -251,14 +240,18 @@ fn to_series(group: GroupRows, frame: &Frame, request: &Aggregation) -> WindowSe
 }
 
 fn frame(request: &Aggregation) -> Frame {
-    let zone = request.zone.as_deref().and_then(zone);
+    let lead = match &request.windows {
+        Some(windows) if request.has_start => lead(&request.functions, windows, request.range.start),
+        _ => 0,
+    };
     Frame {
         min: request.range.start,
         max: request.range.end.saturating_sub(1),
         has_min: request.has_start,
-        windows: request.step.map(|every| Windows { every, offset: 0, zone }),
+        lead,
+        windows: request.windows.clone(),
         // A single window is never empty.
-        fill: request.step.map_or(Fill::None, |_| request.fill),
+        fill: if request.windows.is_some() { request.fill } else { Fill::None },
         fills_together: true,
         descending: false,
         rows_max: None,
@@ -266,15 +259,15 @@ fn frame(request: &Aggregation) -> Frame {
 }
 
 /// A plan with the columns and notices of its [`Aggregates`] answer.
-struct AggregatePlan {
-    plan: Plan,
-    columns: Vec<(String, NativeAggregate)>,
-    notices: Vec<String>,
-    held: HeldBytes,
+pub(super) struct AggregatePlan {
+    pub(super) plan: Plan,
+    pub(super) columns: Vec<(String, NativeAggregate)>,
+    pub(super) notices: Vec<String>,
+    pub(super) held: HeldBytes,
 }
 
 /// Plans all functions over all fields.
-async fn make_plan(
+pub(super) async fn make_plan(
     budget: &Budget,
     request: &Aggregation,
     entries: &[DirectoryEntry],
@@ -303,7 +296,7 @@ async fn make_plan(
             held.grow(functions.len() * column + NAME_BYTES)?;
             fields.push(PlannedField { name: name.to_owned(), family });
             for function in functions {
-                calls.push(Call { function: function.function.clone(), input: Input::Field(fields.len() - 1) });
+                calls.push(function.call(fields.len() - 1));
                 column_functions.push((name.to_owned(), function));
             }
             if request.families != Families::All {

@@ -2,12 +2,16 @@
 //! aggregates.
 
 pub mod aggregate;
+pub mod functions;
 pub mod groups;
 pub mod histogram;
+mod lttb;
 pub mod many;
 pub mod notices;
+pub mod parts;
 pub mod readings;
 pub mod renames;
+pub mod steps;
 pub mod thinning;
 
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Thins readings of many sensors for a chart.
 //!
-//! Per pixel, it keeps the readings in which a field has its minimum or maximum, so that no peak is lost. It also keeps
+//! By [`Shape::Extremes`], per pixel, it keeps the readings in which a field has its minimum or maximum, so that no peak is lost. It also keeps
 //! the first and the last reading, and all readings of a sensor that has few.
 
 use std::cmp::Ordering;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::lttb::{PRESELECTED, largest_triangles};
 use super::many::{ManySelection, SensorReadings};
 use super::readings::Order;
 use crate::bucket::Reading;
@@ -19,6 +20,31 @@ use crate::query::engine::number::order;
 use crate::query::engine::points::{PointCursor, PointsQuery};
 use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::{Family, Sensor, Value};
+
+/// The choice of readings for a chart.
+#[derive(Debug, Clone, Copy)]
+pub struct ChartPoints {
+    /// The maximum number of readings of a sensor.
+    pub max: usize,
+    pub shape: Shape,
+}
+
+/// The property of a line that thinned readings keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Minimum and maximum per pixel.
+    Extremes,
+    /// The largest triangles; see [`largest_triangles`].
+    Triangles,
+}
+
+impl ChartPoints {
+    /// Returns the number of readings of a sensor to keep by extremes. The sensor has this many fields of numbers and
+    /// booleans.
+    fn extremes_max(self, fields: usize) -> usize {
+        if self.shape == Shape::Triangles && fields > 0 { self.max.saturating_mul(PRESELECTED) } else { self.max }
+    }
+}
 
 /// Sensors with their thinned readings.
 #[derive(Debug)]
@@ -30,8 +56,8 @@ pub struct ThinnedReadings {
 }
 
 impl Query {
-    /// Reads at most `points_max` readings of each selected sensor: all if there are no more, else those that a chart
-    /// needs. Up to two readings per number or boolean field, and two more, are returned even if `points_max` is less.
+    /// Reads a maximum number of readings of each selected sensor: all if there are no more, else those that a chart
+    /// needs. Up to two readings per number or boolean field, and two more, are returned even if the maximum is less.
     ///
     /// # Errors
     /// If the answer would be incomplete or too large.
@@ -39,7 +65,7 @@ impl Query {
         &self,
         budget: &Budget,
         selection: &ManySelection,
-        points_max: usize,
+        points: ChartPoints,
     ) -> Result<ThinnedReadings, QueryError> {
         let engine = &self.engine;
         let read = || async {
@@ -58,7 +84,10 @@ impl Query {
             let bytes = Arc::default();
             let mut thinned: Vec<Thinning> = entries
                 .iter()
-                .map(|entry| Thinning::new(points_max, shown(entry), &per_sensor.range, &bytes))
+                .map(|entry| {
+                    let fields = shown(entry);
+                    Thinning::new(points.extremes_max(fields), fields, &per_sensor.range, &bytes)
+                })
                 .collect();
             let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.stored.clone()).collect();
             let range = engine.with_readings(budget, &per_sensor.database, &per_sensor.range, true);
@@ -74,10 +103,10 @@ impl Query {
             };
             let mut held = budget.hold(0)?;
             let mut scan = engine.points(&all)?;
-            while let Some((index, points)) = scan.next().await? {
-                for from in (0..points.times.len()).step_by(PAUSE_ROWS) {
-                    let rows = from..points.times.len().min(from + PAUSE_ROWS);
-                    readings(&points, &fields, rows).for_each(|reading| thinned[index].push(reading));
+            while let Some((index, found)) = scan.next().await? {
+                for from in (0..found.times.len()).step_by(PAUSE_ROWS) {
+                    let rows = from..found.times.len().min(from + PAUSE_ROWS);
+                    readings(&found, &fields, rows).for_each(|reading| thinned[index].push(reading));
                     held.set(bytes.load(Relaxed))?;
                     budget.pause().await?;
                 }
@@ -85,6 +114,10 @@ impl Query {
             let mut series = Vec::with_capacity(sensors.len());
             for (entry, thinned) in entries.iter().zip(thinned) {
                 let mut readings = thinned.finish();
+                if points.shape == Shape::Triangles && shown(entry) > 0 {
+                    let steps = readings.len().saturating_mul(2 + shown(entry));
+                    readings = budget.run_unpaused(steps, || largest_triangles(readings, points.max));
+                }
                 if selection.order == Order::Descending {
                     readings.reverse();
                 }
