@@ -165,13 +165,13 @@ fn lines_are_exported_as_line_protocol_in_nanoseconds() {
     let field = |text: &str| KeptLine { field: Some("v".to_owned()), ..seconds(text) };
     assert_eq!(body(field("m v=\"x\",w=1i 7")), ["m v=\"x\" 7000000000"]);
     assert_eq!(body(KeptLine { time: Some(5), ..field("m v=\"x\",w=1i") }), ["m v=\"x\" 5"]);
-    assert_eq!(body(KeptLine { received: 1000, ..line("t", "m v=1") }), ["m v=1e0 997"]);
+    assert_eq!(body(KeptLine { received: 1000, ..line("t", "m v=1") }), ["m v=1.0 997"]);
     assert_eq!(body(line("t", "m v=")), ["m v="], "as it was sent");
     let json = r#"{"measurement":"m","tags":{"a":"b c"},"fields":{"v":"x"},"ts":7}"#;
     assert_eq!(body(seconds(json)), ["m,a=b\\ c v=\"x\" 7000000000"]);
     assert_eq!(body(line("t", r#"{"measurement":7}"#)), [r#"# {"measurement":7}"#]);
     let comment = KeptLine { received: 0, reason: "a\nb".to_owned(), ..line("t", "m v=1 1") }.to_line_protocol();
-    assert_eq!(comment, "# 1970-01-01T00:00:00Z, line 3 of token t: syntax: a\\u{a}b\nm v=1e0 1\n");
+    assert_eq!(comment, "# 1970-01-01T00:00:00Z, line 3 of token t: syntax: a\\u{a}b\nm v=1.0 1\n");
 }
 
 #[test]

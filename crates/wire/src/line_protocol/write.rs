@@ -27,7 +27,7 @@ pub fn write_line<'a>(out: &mut String, sensor: &str, fields: impl Iterator<Item
 fn write_value(out: &mut String, value: &Value) {
     // Writing to a String cannot fail.
     let _ = match value {
-        Value::Float(v) => write!(out, "{v:e}"),
+        Value::Float(v) => write!(out, "{v:?}"),
         Value::Integer(v) => write!(out, "{v}i"),
         Value::Unsigned(v) => write!(out, "{v}u"),
         Value::Boolean(v) => write!(out, "{v}"),
