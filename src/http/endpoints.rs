@@ -16,7 +16,7 @@ use super::api::{
 };
 use super::errors::Dialect;
 use super::influx::{query, v2};
-use super::{App, openapi, ui};
+use super::{App, export, openapi, ui};
 use crate::access::Effect;
 use crate::lanes::Lane;
 
@@ -151,6 +151,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/readings", Read, "get raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points thin format guard epoch", &[],
         &[READ, NOT_MODIFIED, ASKED], route readings::readings;
+    GET "/api/v1/export", Read, "export readings as line protocol, with their types",
+        "db sensor measurement tag.KEY from to precision fields cursor", &[],
+        &[&[(200, "Readings. A comment after each part has the cursor of the next one; the last line is `# end`.", LINES)], ASKED],
+        route export::export;
     GET "/api/v1/summary", Read, "get aggregates of readings per time window",
         "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill top bottom limit-summary cursor format guard", &[],
         &[WINDOWS, NOT_MODIFIED, ASKED], route summary::summary;

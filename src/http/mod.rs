@@ -6,6 +6,7 @@ pub mod api;
 mod cursor;
 mod endpoints;
 mod errors;
+mod export;
 mod influx;
 mod openapi;
 mod pairs;

@@ -48,7 +48,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("verify", 1_060),
     ("edits", 410),
     ("upkeep", 2_465),
-    ("http", 8_330),
+    ("http", 8_350),
     ("tcp", 490),
     ("app", 1_100),
     ("commands", 2_620),

@@ -126,6 +126,7 @@ const ENDPOINTS: &[Case] = &[
     ("POST", "/api/v1/meta", "db={place}", META, Write),
     ("GET", "/api/v1/readings", "db={place}&measurement=m", "", Read),
     ("GET", "/api/v1/readings", "db={place}&sensor=m,site=lab", "", Read),
+    ("GET", "/api/v1/export", "db={place}&measurement=m", "", Read),
     ("GET", "/api/v1/summary", "db={place}&measurement=m", "", Read),
     ("GET", "/api/v1/histogram", "db={place}&measurement=m&field=v&bounds=1", "", Read),
     ("GET", "/api/v1/sensors", "db={place}", "", Read),
