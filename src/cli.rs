@@ -1,20 +1,26 @@
 //! Parses the command line and turns flags into settings or a list of problems.
 
+mod pages;
 mod requests;
 mod store;
 mod tokens;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use self::pages::{print_completions, write_manual};
 pub use self::store::{
     AuditCommand, BackupCommand, ConfigCommand, CopyFlags, DeadLettersCommand, FolderFlags, OutputFlags, ServeFlags,
     StoreFlags, WalCommand,
 };
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
 use crate::app;
-use crate::commands::{DemoRequest, Exchange, JobCommand, RejectionsCommand, RenameCommand, SensorCommand};
+use crate::commands::{
+    DemoRequest, Exchange, ExportFlags, ImportFlags, JobCommand, QueryFlags, RejectionsCommand, RenameCommand,
+    SensorCommand, TailFlags, WriteFlags,
+};
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::telemetry::logs;
 
@@ -46,7 +52,27 @@ pub enum Command {
     Doctor(ServeFlags),
     /// Check whether the running service, started with the same flags, acknowledges writes. Made for containers. Exit
     /// status: 0 if it does, else 1.
-    Healthcheck(ServeFlags),
+    Healthcheck(HealthcheckFlags),
+    /// Send readings to a running service: line protocol, CSV or NDJSON. Exit status: 0 if no row was refused, else 1.
+    Write(WriteFlags),
+    /// Query a running service with InfluxQL, or select readings and aggregates by flags. Exit status: 0 if no statement
+    /// failed, else 1.
+    Query(QueryFlags),
+    /// Print readings as a running service acknowledges them.
+    Tail(TailFlags),
+    /// Import a file of line protocol, CSV or NDJSON into a running service, and compare the result. Run it again if it
+    /// was interrupted. Exit status: 0 if no row was refused, else 1.
+    Import(ImportFlags),
+    /// Export readings of a running service as line protocol, CSV or NDJSON. Run it again if it was interrupted.
+    Export(ExportFlags),
+    /// Print the completions of a shell.
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write the pages of all commands to a folder.
+    Man {
+        /// The folder.
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
+    },
     /// Check everything in the store, and repair it with --repair. With the embedded store, stop the service first. Exit status: 0
     /// if nothing is wrong, 1 if something is, 2 if the check was not completed.
     Verify {
@@ -113,6 +139,19 @@ pub enum Command {
     },
 }
 
+/// The flags of `healthcheck`.
+#[derive(Debug, Args)]
+pub struct HealthcheckFlags {
+    /// The address of the service, in place of that in the configuration.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "data_dir", "store", "listen", "memory"])]
+    pub server: Option<String>,
+    /// For https://: a PEM file of the trusted authorities.
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub serve: ServeFlags,
+}
+
 /// Environment variables that set flags instead of configuration keys.
 const VARIABLES: [&str; 9] = [
     "HOURGLASS_CONFIG",
@@ -134,10 +173,15 @@ pub enum Request {
     Exchange(Exchange),
 }
 
+/// Returns the description of the whole command line.
+fn whole_command() -> clap::Command {
+    requests::add_commands(Arguments::command())
+}
+
 /// Parses the command line. On a usage error or a request for help, prints it and exits the process.
 #[must_use]
 pub fn parse() -> Request {
-    let matches = requests::add_commands(Arguments::command()).get_matches();
+    let matches = whole_command().get_matches();
     if let Some(exchange) = requests::parse_exchange(&matches) {
         return Request::Exchange(exchange.unwrap_or_else(|error| error.exit()));
     }

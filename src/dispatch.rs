@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::app::{check_exit_code, exit_code, report_error};
 use crate::cli::{
-    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
-    with_store,
+    self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, HealthcheckFlags, Request,
+    WalCommand, with_settings, with_store,
 };
 use crate::{app, commands, config};
 
@@ -30,10 +30,20 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| report_error(&error)),
         Command::Doctor(flags) => with_settings(flags, commands::examine),
-        Command::Healthcheck(flags) => match cli::settings(flags) {
+        Command::Healthcheck(HealthcheckFlags { server: Some(url), ca, .. }) => {
+            exit_code(commands::healthcheck_at(&url, ca.as_deref()))
+        }
+        Command::Healthcheck(HealthcheckFlags { serve, .. }) => match cli::settings(serve) {
             Ok(settings) => exit_code(commands::healthcheck(&settings)),
             Err(problems) => cli::report_first(&problems),
         },
+        Command::Write(flags) => check_exit_code(commands::write(&flags)),
+        Command::Query(flags) => check_exit_code(commands::query(&flags)),
+        Command::Tail(flags) => exit_code(commands::tail(&flags)),
+        Command::Import(flags) => check_exit_code(commands::import(&flags)),
+        Command::Export(flags) => exit_code(commands::export(&flags)),
+        Command::Completions { shell } => exit_code(cli::print_completions(shell)),
+        Command::Man { folder } => exit_code(cli::write_manual(folder.as_deref())),
         Command::Verify { repair, store } => with_settings(store, |settings| commands::verify(settings, repair)),
         Command::Config { command: ConfigCommand::Check(serve) } => {
             with_settings(serve.clone(), |_| cli::print_config_valid(&serve))

@@ -159,7 +159,7 @@ fn batch(letters: &DeadLetters, after_id: u64) -> anyhow::Result<(u64, Vec<(u64,
 
 /// Sends readings in parts. Returns the answer to the first rejected part, or to the last part if all are accepted.
 fn send_letter(target: &Target, letter: &ReadingsLetter) -> anyhow::Result<PostAnswer> {
-    let mut answer = PostAnswer { status: 204, text: String::new() };
+    let mut answer = PostAnswer { status: 204, text: String::new(), retry_after: None };
     let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", url_encode(&letter.database));
     for part in parts(letter.lines.as_bytes(), PART_BYTES) {
         answer = target.post(&path, part)?;

@@ -88,7 +88,7 @@ impl Exchange {
         let sent = content.as_ref().map(|content| ("text/plain", &**content));
         loop {
             let answer = target.send(self.row.method, &path, sent)?;
-            let PostAnswer { status: 200 | 202 | 204, text } = &answer else { bail!("{answer}") };
+            let PostAnswer { status: 200 | 202 | 204, text, .. } = &answer else { bail!("{answer}") };
             if text.is_empty() {
                 return Ok(true);
             }

@@ -1,11 +1,13 @@
 //! `hourglass healthcheck`: checks whether the running service acks writes, for containers without curl.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ureq::Agent;
 
+use super::post::{Service, Target};
 use crate::config::Settings;
 
 /// Maximum time of the whole check, so that the orchestrator's own timeout never hides the reason.
@@ -15,7 +17,15 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// The path of the check. `/health` would also fail for a store that refuses its user, and a restart does not fix that.
 const PATH: &str = "/ready";
 
-/// Prints one line, and succeeds if the service acks writes.
+/// Asks the service at a URL. Prints one line, and succeeds if the service acks writes.
+pub fn healthcheck_at(url: &str, ca: Option<&Path>) -> anyhow::Result<()> {
+    let service = Service { url: url.to_owned(), ca: ca.map(Path::to_owned), ..Service::default() };
+    let answer = Target::with_timeout(&service, Some(TIMEOUT))?.get(PATH)?;
+    let status = answer.status;
+    report(status, &answer.text()?, &format!("{}{PATH}", url.trim_end_matches('/')), "--server")
+}
+
+/// Asks the service with these settings. Prints one line, and succeeds if the service acks writes.
 pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
     let Some((key, address)) = plain_listener(settings) else {
         bail!("all listeners use TLS, which this command does not support: set status.listen")
@@ -23,13 +33,18 @@ pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
     ensure!(address.port() != 0, "{key} has port 0, so that the service's port is not known: set {key}");
     let context = || format!("requesting http://{address}{PATH} ({key})");
     let (status, body) = get(address).with_context(context)?;
+    report(status, &body, &format!("http://{address}{PATH}"), key)
+}
+
+/// Reports the answer from a URL, which a flag or a configuration key names.
+fn report(status: u16, body: &str, url: &str, key: &str) -> anyhow::Result<()> {
     if status == 200 {
-        println!("ready: http://{address}{PATH} ({key})");
+        println!("ready: {url} ({key})");
         return Ok(());
     }
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let reason = body["message"].as_str().unwrap_or("no reason given");
-    bail!("not ready: {status}: {reason} (http://{address}{PATH}, {key})")
+    bail!("not ready: {status}: {reason} ({url}, {key})")
 }
 
 /// Returns the configuration key and address of a listener without TLS: the status listener, which answers under any

@@ -16,11 +16,14 @@ mod jobs;
 mod origin;
 mod post;
 mod progress;
+mod query;
 mod rejections;
 mod rename;
 mod restore;
 mod sensors;
+mod tail;
 mod tokens;
+mod transfer;
 mod verify;
 
 use std::fs::File;
@@ -41,14 +44,17 @@ pub use digest::digest;
 pub use doctor::examine;
 pub use exchange::{Exchange, FILE, Flag, Row};
 pub use flush_wal::flush_wal;
-pub use healthcheck::healthcheck;
+pub use healthcheck::{healthcheck, healthcheck_at};
 pub use jobs::{JobCommand, jobs};
 pub use post::{Service, ServiceDatabase};
+pub use query::{QueryFlags, query};
 pub use rejections::{RejectedFlags, RejectionsCommand, rejections};
 pub use rename::{RenameCommand, RenameScope, rename};
 pub use restore::{restore, verify_backup};
 pub use sensors::{SensorCommand, SensorsFormat, sensors};
+pub use tail::{TailFlags, tail};
 pub use tokens::{list_tokens, tokens};
+pub use transfer::{ExportFlags, ImportFlags, WriteFlags, export, import, write};
 pub use verify::verify;
 
 /// Parses a duration such as `90d` into seconds.

@@ -249,7 +249,7 @@ fn flush(service: &Target) -> anyhow::Result<()> {
     loop {
         match service.post("/api/v1/flush", b"")? {
             PostAnswer { status: 204, .. } => return Ok(()),
-            PostAnswer { status: 409, text } => {
+            PostAnswer { status: 409, text, .. } => {
                 eprintln!("hourglass: the backup has no dead letters: {}", text.trim());
                 return Ok(());
             }

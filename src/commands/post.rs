@@ -79,18 +79,32 @@ pub struct PostAnswer {
     pub status: u16,
     /// The body.
     pub text: String,
+    /// The time after which the service wants to be asked again.
+    pub retry_after: Option<Duration>,
 }
 
 /// An answer whose body is not read yet.
 pub struct GetAnswer {
     pub status: u16,
     pub body: Box<dyn Read + Send>,
+    retry_after: Option<Duration>,
 }
 
 impl GetAnswer {
     fn new(answer: Response<Body>) -> Self {
         let status = answer.status().as_u16();
-        Self { status, body: Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader()) }
+        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = Box::new(answer.into_body().into_with_config().limit(u64::MAX).reader());
+        Self { status, body, retry_after: retry_after.map(Duration::from_secs) }
+    }
+
+    /// Returns the answer if its status is 200, or an error with its text.
+    pub fn ok(self) -> anyhow::Result<Self> {
+        if self.status == 200 {
+            return Ok(self);
+        }
+        let status = self.status;
+        bail!("the service answered {status}: {}", self.text()?.trim())
     }
 
     /// Reads the body of a small answer.
@@ -122,6 +136,11 @@ pub fn url_encode(text: &str) -> String {
 impl Target {
     /// Returns a client of the service that flags name.
     pub fn from_flags(service: &Service) -> anyhow::Result<Self> {
+        Self::with_timeout(service, None)
+    }
+
+    /// As [`Target::from_flags`], with a maximum time of a whole request.
+    pub fn with_timeout(service: &Service, timeout: Option<Duration>) -> anyhow::Result<Self> {
         let token = match &service.token_file {
             Some(file) => Some(String::from_utf8_lossy(&read(file)?).into_owned()),
             None => service.token.clone(),
@@ -137,6 +156,7 @@ impl Target {
             .proxy(None)
             .max_redirects(0)
             .max_idle_connections(0)
+            .timeout_global(timeout)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(TIMEOUT))
             .timeout_per_write(Some(TIMEOUT));
@@ -167,20 +187,63 @@ impl Target {
 
     /// Sends a request and reads the answer. `body` is a media type and the content.
     pub fn send(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<PostAnswer> {
-        let answer = self.exchange(method, path, body);
-        let read = answer.and_then(|answer| Ok(PostAnswer { status: answer.status, text: answer.text()? }));
+        self.send_with(method, path, body, &[])
+    }
+
+    /// As [`Target::send`], with more headers.
+    pub fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<(&str, &[u8])>,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<PostAnswer> {
+        let answer = self.exchange(method, path, body, headers);
+        let read = answer.and_then(|answer| {
+            Ok(PostAnswer { status: answer.status, retry_after: answer.retry_after, text: answer.text()? })
+        });
         read.with_context(|| format!("sending to {}", self.base))
     }
 
     /// Sends a GET request, and returns the answer without reading its body.
     pub fn get(&self, path: &str) -> anyhow::Result<GetAnswer> {
-        self.exchange("GET", path, None).with_context(|| format!("asking {}", self.base))
+        self.get_with(path, &[])
     }
 
-    fn exchange(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<GetAnswer> {
+    /// As [`Target::get`], with more headers.
+    pub fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<GetAnswer> {
+        self.open("GET", path, None, headers)
+    }
+
+    /// Sends a request, and returns the answer without reading its body.
+    pub fn open(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<(&str, &[u8])>,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<GetAnswer> {
+        self.exchange(method, path, body, headers).with_context(|| format!("asking {}", self.base))
+    }
+
+    /// The URL of the service.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<(&str, &[u8])>,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<GetAnswer> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let has_body = matches!(method, "POST" | "PUT");
         let Some((kind, body)) = body.or(has_body.then_some(("text/plain", b""))) else {

@@ -18,6 +18,7 @@
 //! | `hostile` | hostile clients: names, numbers, depth, length, floods, frames |
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
+//! | `in_out` | `write`, `import`, `export`, `query`, `tail`: round trips, kills, a real InfluxDB |
 //! | `demo` | the simulated factory: history, live readings, faults, cleanup |
 //! | `deploy` | names in `deploy/` exist; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | deletions against a plain map, with kills at every step, races and two instances |
@@ -63,6 +64,7 @@ mod edge;
 mod groups;
 mod histogram;
 mod hostile;
+mod in_out;
 mod indexes;
 mod influxql;
 mod json;

@@ -94,6 +94,9 @@ fn follow(document: &str) -> Vec<String> {
     let server = Server::start("embedded");
     let address = server.address().to_string();
     let with_curl = packages::require(Package::Curl).is_some();
+    let folder = Folder::new("follow");
+    let programs = Path::new(program().get_program()).parent().unwrap().to_owned();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut languages = Vec::new();
     for mut block in blocks(document) {
         let is_command = block.language == "console";
@@ -102,7 +105,8 @@ fn follow(document: &str) -> Vec<String> {
             "sh" if !with_curl => {}
             "sh" => {
                 let mut command = Command::new("sh");
-                command.args(["-ec", &block.text]);
+                command.args(["-ec", &block.text]).current_dir(folder.path());
+                command.env("PATH", &path).env("HOURGLASS_SERVER", server.url(""));
                 run(command, &block);
             }
             "python" => {
