@@ -1,5 +1,6 @@
 //! Files in `deploy/` name existing metrics, keys and versions; ports stay on loopback; expressions find series.
 
+mod packages;
 mod prometheus;
 
 use crate::support::prelude::*;
