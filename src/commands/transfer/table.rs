@@ -216,7 +216,7 @@ mod tests {
         let cell = |text: &str, is_quoted| (text.to_owned(), is_quoted);
         assert_eq!(
             cells("a,\"b\"\"c\nd\",,\"\"\r\nx", false),
-            Some((17, vec![cell("a", false), cell("b\"c\nd", true), cell("", false), cell("", true),]))
+            Some((16, vec![cell("a", false), cell("b\"c\nd", true), cell("", false), cell("", true),]))
         );
         assert_eq!(cells("a,b", false), None);
         assert_eq!(cells("a,b", true), Some((3, vec![cell("a", false), cell("b", false)])));

@@ -179,10 +179,10 @@ pub(super) async fn read_part(
             read => read?,
         };
         found.held.add(held);
-        if let (Some(time), Some(series)) = (continued, series.first_mut()) {
-            if SeriesName::from_series(series) == SeriesName::from_entry(entry, &request.group_by) {
-                series.drop_before(time);
-            }
+        if let (Some(time), Some(series)) = (continued, series.first_mut())
+            && SeriesName::from_series(series) == SeriesName::from_entry(entry, &request.group_by)
+        {
+            series.drop_before(time);
         }
         for one in series.into_iter().filter(|one| !one.windows.is_empty()) {
             if let Some(rest) = found.add(one, &mut left) {

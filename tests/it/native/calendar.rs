@@ -9,12 +9,12 @@ use crate::support::prelude::*;
 
 /// Days are sealed on request, also those of today.
 const CONFIG: &str = "[seal]\nafter = \"0s\"\ndirect_min = 0\n[clock]\nmax_offset = \"1s\"\n";
-/// A reading every 5 hours from 2024-11-03 to 2026-02-22, on whole hours and on others.
+/// A reading every 13 hours from 2024-11-03 to 2026-02-22, on whole hours and on others.
 const FIRST: i64 = 1_730_592_000 * SECOND;
-const COUNT: i64 = 2_286;
+const COUNT: i64 = 879;
 
 fn time(n: i64) -> i64 {
-    FIRST + n * 5 * HOUR + n % 3 * 20 * MINUTE
+    FIRST + n * 13 * HOUR + n % 3 * 20 * MINUTE
 }
 
 /// Quarters add up without rounding.
@@ -102,10 +102,10 @@ fn windows_follow_the_calendar(store: &str) {
             }
         }
     };
-    check_all(&["", "Europe/Berlin"]);
+    check_all(&["Europe/Berlin"]);
     flush(&server);
     seal(&server);
-    check_all(&["", "UTC", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]);
+    check_all(&["", "America/New_York", "Asia/Kathmandu"]);
     // Months in UTC come from the totals of days.
     let totals = || metric(&server, "hourglass_query_daily_totals_total");
     wait_until("months answer", || {
@@ -114,7 +114,6 @@ fn windows_follow_the_calendar(store: &str) {
         check(&server, "", (1, "mo"), ranges[1].clone());
         totals() - before >= 300.0
     });
-    check_all(&[""]);
     empty_windows_are_places(&server);
     histograms_have_the_same_windows(&server);
     weeks_of_influxql_are_durations(&server);

@@ -18,8 +18,7 @@ fn triangles(points: &[(f64, f64)], buckets: usize) -> Vec<usize> {
         let cx = next.iter().map(|(x, _)| x).sum::<f64>() / next.len() as f64;
         let cy = next.iter().map(|(_, y)| y).sum::<f64>() / next.len() as f64;
         let mut best = (bound(bucket), -1.0);
-        for place in bound(bucket)..bound(bucket + 1) {
-            let (bx, by) = points[place];
+        for (place, (bx, by)) in points.iter().enumerate().take(bound(bucket + 1)).skip(bound(bucket)) {
             let area = ((ax - cx) * (by - ay) - (ax - bx) * (cy - ay)).abs();
             if area > best.1 {
                 best = (place, area);
