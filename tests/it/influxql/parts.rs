@@ -3,10 +3,10 @@
 use crate::support::prelude::*;
 
 /// Memory with which every answer below has several parts, or is computed span by span.
-const SMALL: &str = "[query]\nbytes = \"8MiB\"\n";
+const SMALL: &str = "[query]\nbytes = \"4MiB\"\n";
 const LARGE: &str = "[query]\nbytes = \"512MiB\"\n";
 const SENSORS: i64 = 30;
-const READINGS: i64 = 3_000;
+const READINGS: i64 = 1_800;
 
 /// Three of five minutes have a reading. Sensors differ in site, and the values repeat.
 fn server(launch: Launch, config: &str) -> Server {
@@ -41,7 +41,7 @@ fn long_answers_equal_those_that_fit() {
             "SELECT v, t FROM m GROUP BY site, s ORDER BY time DESC",
             "SELECT * FROM m GROUP BY site",
             "SELECT w FROM m; SELECT count(v) FROM m; SELECT v FROM m GROUP BY *",
-            "SELECT v FROM m GROUP BY s LIMIT 2000 OFFSET 900",
+            "SELECT v FROM m GROUP BY s LIMIT 1000 OFFSET 500",
             "SELECT median(w), percentile(v, 90), mode(v) FROM m GROUP BY time(1d)",
             "SELECT median(v), count(distinct(v)) FROM m GROUP BY time(36h), site fill(previous)",
             "SELECT top(v, 3), s FROM m GROUP BY time(12h)",
@@ -55,12 +55,12 @@ fn long_answers_equal_those_that_fit() {
                 answer.text().len(),
                 expected.text().len()
             );
-            let csv = |server: &Server| {
-                let url = server.url(&format!("/query?db=d&epoch=ns&q={}", encode(q)));
-                request("GET", &url, b"", &[("accept", "application/csv")]).expect("an answer").expect(200)
-            };
-            assert!(csv(&small).text() == csv(&large).text(), "{q}: as CSV");
         }
+        let csv = |server: &Server| {
+            let url = server.url("/query?db=d&epoch=ns&q=SELECT+v,w+FROM+m+GROUP+BY+s");
+            request("GET", &url, b"", &[("accept", "application/csv")]).expect("an answer").expect(200)
+        };
+        assert!(csv(&small).text() == csv(&large).text(), "as CSV");
     }
 }
 

@@ -8,7 +8,8 @@ use super::{end, start, summary};
 use crate::support::prelude::*;
 
 /// Days are sealed on request, also those of today.
-const CONFIG: &str = "[seal]\nafter = \"0s\"\ndirect_min = 0\n[clock]\nmax_offset = \"1s\"\n";
+const CONFIG: &str =
+    "[query]\ntimeout = \"5m\"\n[seal]\nafter = \"0s\"\ndirect_min = 0\n[clock]\nmax_offset = \"1s\"\n";
 /// A reading every 13 hours from 2024-11-03 to 2026-02-22, on whole hours and on others.
 const FIRST: i64 = 1_730_592_000 * SECOND;
 const COUNT: i64 = 879;
