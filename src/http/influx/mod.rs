@@ -2,4 +2,5 @@
 
 pub(crate) mod query;
 pub(crate) mod render;
+mod statements;
 pub(crate) mod v2;

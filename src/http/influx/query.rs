@@ -10,11 +10,11 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 
 use super::render::{RenderStyle, Renderer, refusal};
+use super::statements::StatementsRun;
 use crate::access::Event;
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
-use crate::faults;
 use crate::http::App;
 use crate::http::admin::preview;
 use crate::http::api::write::wait_while_away;
@@ -25,7 +25,6 @@ use crate::http::parameters::Requester;
 use crate::http::render::answer::NOTICE_HEADER;
 use crate::http::render::format::Format;
 use crate::http::render::guard::Guard;
-use crate::http::render::text::Text;
 use crate::http::server::body::{self, BodyLimit};
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{
@@ -33,7 +32,6 @@ use crate::ingest::{
 };
 use crate::query::Position;
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
-use crate::query::{Budget, QueryError};
 
 /// Maximum number of statements in a request.
 const STATEMENTS_MAX: usize = 100;
@@ -151,108 +149,6 @@ async fn run_query(app: &Arc<App>, requester: &Requester, parts: &Parts, paramet
     Ok(response)
 }
 
-/// The statements of a request, which run one after the other.
-struct StatementsRun {
-    app: Arc<App>,
-    requester: Requester,
-    /// The text of all statements, for the slow-query log.
-    q: String,
-    statements: Vec<Statement>,
-    database: Option<String>,
-    policy: Option<String>,
-    /// `now()` in nanoseconds.
-    now: i64,
-    /// True if statements may change something.
-    can_change: bool,
-    mode: ChangeMode,
-    renderer: Renderer,
-    /// The number of statements whose results are complete.
-    done: usize,
-    /// Where the result of the next statement goes on, if a part of it is written.
-    next: Option<Position>,
-    notices: Vec<String>,
-}
-
-impl StatementsRun {
-    /// Runs the next statement, or one part of a long result. Returns false if all are done.
-    async fn step(&mut self, budget: &Budget, text: &mut Text) -> ApiResult<bool> {
-        let Self { app, requester, renderer, .. } = self;
-        let Some(statement) = self.statements.get(self.done) else { return Ok(false) };
-        let context = StatementContext {
-            database: self.database.as_deref(),
-            policy: self.policy.as_deref(),
-            now: self.now,
-            budget,
-            caller: &requester.caller,
-        };
-        requester.caller.check_statement(statement, context.database, context.policy)?;
-        let expired = app.query.expired_notices(statement, context);
-        let from = self.next.take();
-        let is_first = from.is_none();
-        if is_first {
-            let zone = if let Statement::Select(select) = statement { select.zone.as_deref() } else { None };
-            renderer.begin(text, zone);
-        }
-        let outcome = run_statement(app, requester, self.can_change, self.mode, statement, context, from).await;
-        let (answer, error) = match outcome {
-            Ok(StatementOutcome { answer, message }) => {
-                self.notices.extend(message);
-                (answer, None)
-            }
-            // Answer 503 and 403 with their status, because clients do not look for them in a result. A result of
-            // which a part is written cannot end with an error.
-            Err(error)
-                if !is_first || matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) =>
-            {
-                return Err(error);
-            }
-            Err(error) => (None, Some(error.to_string())),
-        };
-        // As InfluxDB, do not look for unknown names if there is an answer.
-        let has_answer = error.is_none() && answer.as_ref().is_none_or(|answer| !answer.series.is_empty());
-        self.notices.extend(app.query.statement_notices(statement, context, has_answer).await);
-        if error.is_none() {
-            self.notices.extend(expired);
-            self.notices.extend(app.query.notices_of(budget));
-        }
-        if let Some(answer) = answer {
-            renderer.part(text, &answer).await?;
-            self.next = answer.next;
-        }
-        if self.next.is_none() {
-            self.done += 1;
-            renderer.end(text, error.as_deref()).await?;
-        }
-        // As in InfluxDB, stop after a failed statement.
-        while error.is_some() && self.done < self.statements.len() {
-            self.done += 1;
-            renderer.begin(text, None);
-            renderer.end(text, Some("not executed")).await?;
-        }
-        Ok(true)
-    }
-
-    /// Writes the rest of a long answer. Each part has the time and the memory of a request.
-    async fn rest(mut self, mut text: Text) -> Result<Text, QueryError> {
-        loop {
-            let budget = self.app.query.begin(&self.requester.caller, &self.q);
-            text.charge_to(&budget)?;
-            if faults::fails("export_part") {
-                return Err(QueryError::Changed);
-            }
-            let has_more = self.step(&budget, &mut text).await.map_err(|error| match error {
-                ApiError::Query(error) => error,
-                _ => QueryError::Changed,
-            })?;
-            budget.finish();
-            if !has_more {
-                self.renderer.finish(&mut text).await?;
-                return Ok(text);
-            }
-        }
-    }
-}
-
 fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
     let is_true = |name: &str| parameters.get(name) == Some("true");
     let unit = match parameters.get("epoch") {
@@ -312,7 +208,7 @@ fn parse_params(params: Option<&str>) -> ApiResult<Params> {
 
 /// The effect of the parameters `dry_run` and `wait` on statements that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ChangeMode {
+pub(super) enum ChangeMode {
     Usual,
     Preview,
     /// Deletions are answered after the removal of their readings from the store.
@@ -320,14 +216,14 @@ enum ChangeMode {
 }
 
 /// The outcome of a statement.
-struct StatementOutcome {
+pub(super) struct StatementOutcome {
     /// `None` if the statement changed something.
-    answer: Option<StatementAnswer>,
+    pub answer: Option<StatementAnswer>,
     /// A warning about parts of the statement without effect.
-    message: Option<String>,
+    pub message: Option<String>,
 }
 
-async fn run_statement(
+pub(super) async fn run_statement(
     app: &App,
     requester: &Requester,
     can_change: bool,

@@ -53,7 +53,7 @@ impl Engine {
             }
             let read = evaluation.open_bytes().saturating_sub(before);
             if read < self.part_bytes() / 4 {
-                length = length.saturating_mul(2);
+                length = length.max(1).saturating_mul(2);
             } else if read > self.part_bytes() {
                 length /= 2;
             }
@@ -131,17 +131,46 @@ impl Engine {
     }
 }
 
-/// Splits a span off a range. A span of an hour or more ends with an hour.
+/// Splits a span off a range that is not empty. A span of an hour or more ends with an hour, or with the range.
 fn split(range: &Range<i64>, length: i64, order: Order) -> (Range<i64>, Range<i64>) {
     let whole = |at: i64| if length < HOUR { at } else { Hour::from_ns(at).start_ns() };
     match order {
         Order::Ascending => {
-            let at = whole(range.start.saturating_add(length)).clamp(range.start, range.end);
+            let end = range.start.saturating_add(length.max(1));
+            let at = if end < range.end { whole(end) } else { range.end };
             (range.start..at, at..range.end)
         }
         Order::Descending => {
-            let at = whole(range.end.saturating_sub(length)).clamp(range.start, range.end);
+            let at = whole(range.end.saturating_sub(length.max(1))).max(range.start);
             (at..range.end, range.start..at)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the last hour before the end of time was never read, because a span that ended with an hour was empty.
+    #[test]
+    fn spans_make_up_any_range() {
+        for range in [i64::MIN..i64::MAX, i64::MAX - 5..i64::MAX, i64::MIN..i64::MIN + 5, -1..HOUR + 1, 0..5 * HOUR] {
+            for order in [Order::Ascending, Order::Descending] {
+                for first in [0, 1, HOUR / 3, HOUR, 7 * HOUR, DAY, i64::MAX] {
+                    let (mut rest, mut length) = (range.clone(), first);
+                    let mut spans = Vec::new();
+                    while !rest.is_empty() {
+                        let (span, left) = split(&rest, length, order);
+                        assert!(!span.is_empty(), "{rest:?} {length}");
+                        spans.push(span);
+                        rest = left;
+                        length = length.max(1).saturating_mul(2);
+                    }
+                    spans.sort_by_key(|span| span.start);
+                    assert!(spans.windows(2).all(|pair| pair[0].end == pair[1].start));
+                    assert_eq!((spans[0].start, spans[spans.len() - 1].end), (range.start, range.end));
+                }
+            }
         }
     }
 }
