@@ -3,10 +3,10 @@
 use crate::support::prelude::*;
 
 /// Memory with which every answer below has several parts, or is computed span by span.
-const SMALL: &str = "[query]\nbytes = \"4MiB\"\n";
+const SMALL: &str = "[query]\nbytes = \"8MiB\"\ntimeout = \"2m\"\n";
 const LARGE: &str = "[query]\nbytes = \"512MiB\"\n";
 const SENSORS: i64 = 30;
-const READINGS: i64 = 1_800;
+const READINGS: i64 = 2_400;
 
 /// Three of five minutes have a reading. Sensors differ in site, and the values repeat.
 fn server(launch: Launch, config: &str) -> Server {

@@ -41,9 +41,13 @@ impl Engine {
         while !rest.is_empty() {
             let (span, left) = split(&rest, length, order);
             let before = evaluation.open_bytes();
-            match self.read_slice(database, group, (&span, None), evaluation).await {
+            let read = self.read_slice(database, group, (&span, None), evaluation).await;
+            // Making the rows takes memory, too.
+            let is_much = evaluation.plan.is_raw() && evaluation.open_bytes() > self.options.request_bytes / 4;
+            match read {
+                Ok(()) if !is_much => {}
                 // Begin again: windows with some of their readings cannot give them back.
-                Err(QueryError::TooLarge { .. }) if length > MILLI_NS => {
+                Ok(()) | Err(QueryError::TooLarge { .. }) if length > MILLI_NS => {
                     evaluation.empty_open()?;
                     length /= 8;
                     rest = range.clone();
