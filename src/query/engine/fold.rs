@@ -145,6 +145,11 @@ impl OpenWindow {
         let before = match self {
             Self::Kept(kept) => kept.bytes() + kept.texts(),
             Self::Distinct(values) if *function != Function::Distinct => values.bytes(),
+            Self::Ranked(ranked) => {
+                let before = ranked.iter().map(Pick::bytes).sum::<usize>();
+                rank(ranked, function);
+                return before.saturating_sub(ranked.iter().map(Pick::bytes).sum());
+            }
             _ => return 0,
         };
         let mut result = None;

@@ -44,7 +44,6 @@ fn long_answers_equal_those_that_fit() {
             "SELECT v FROM m GROUP BY s LIMIT 1000 OFFSET 500",
             "SELECT median(w), percentile(v, 90), mode(v) FROM m GROUP BY time(1d)",
             "SELECT median(v), count(distinct(v)) FROM m GROUP BY time(36h), site fill(previous)",
-            "SELECT top(v, 3), s FROM m GROUP BY time(12h)",
             "SELECT difference(median(v)) FROM m GROUP BY time(6h), site",
         ] {
             let expected = ask(&large, "", q).expect(200);

@@ -11,10 +11,11 @@ use crate::query::engine::evaluate::Evaluation;
 use crate::query::engine::hours::hours_of;
 use crate::query::engine::points::PointsQuery;
 use crate::reading::Hour;
-use crate::reading::time::MILLI_NS;
 
 /// The span that is tried first.
 pub const FIRST_SPAN: i64 = DAY;
+/// How often a group is begun again with shorter spans.
+const TRIES: usize = 4;
 /// A longer range begins where the first sensors have readings. So many are asked.
 const LONG: i64 = 100 * DAY;
 const ASKED: usize = 1000;
@@ -38,6 +39,7 @@ impl Engine {
         evaluation.empty_open()?;
         let range = self.without_lead(database, group, range, order).await?;
         let mut rest = range.clone();
+        let mut tries = TRIES;
         while !rest.is_empty() {
             let (span, left) = split(&rest, length, order);
             let before = evaluation.open_bytes();
@@ -47,7 +49,8 @@ impl Engine {
             match read {
                 Ok(()) if !is_much => {}
                 // Begin again: windows with some of their readings cannot give them back.
-                Ok(()) | Err(QueryError::TooLarge { .. }) if length > MILLI_NS => {
+                Ok(()) | Err(QueryError::TooLarge { .. }) if tries > 0 => {
+                    tries -= 1;
                     evaluation.empty_open()?;
                     length /= 8;
                     rest = range.clone();
