@@ -43,7 +43,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_430),
     ("buffer", 5_930),
     ("ingest", 4_650),
-    ("query", 9_545),
+    ("query", 9_550),
     ("backup", 2_010),
     ("verify", 1_060),
     ("edits", 410),

@@ -6,7 +6,7 @@ use crate::support::prelude::*;
 const SMALL: &str = "[query]\nbytes = \"8MiB\"\ntimeout = \"2m\"\n";
 const LARGE: &str = "[query]\nbytes = \"512MiB\"\n";
 const SENSORS: i64 = 30;
-const READINGS: i64 = 2_400;
+const READINGS: i64 = 1_600;
 
 /// Three of five minutes have a reading. Sensors differ in site, and the values repeat.
 fn server(launch: Launch, config: &str) -> Server {
