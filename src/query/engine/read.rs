@@ -99,7 +99,13 @@ impl Engine {
         let renames = self.renames(database);
         let (mut start, mut within) = match evaluation.part.as_ref().and_then(|part| part.from.clone()) {
             Some(position) if position.renames != renames => return Err(QueryError::Changed),
-            Some(position) => (groups.place_of(&position.group, evaluation, &chosen), position.within),
+            Some(Position { group, within, .. }) => {
+                let place = groups.place_of(&group, evaluation, &chosen);
+                // The group may be gone meanwhile; the next one is then wanted whole.
+                let is_there =
+                    groups.order.get(place).is_some_and(|at| evaluation.key(&member(plan, chosen[*at].0)) == group);
+                (place, within.filter(|_| is_there))
+            }
             None => (0, None),
         };
         while start < chosen.len() {

@@ -14,7 +14,7 @@ use crate::reading::Hour;
 
 /// The span that is tried first.
 pub const FIRST_SPAN: i64 = DAY;
-/// How often a group is begun again with shorter spans.
+/// A group is begun again, with shorter spans, at most so many times.
 const TRIES: usize = 4;
 /// A longer range begins where the first sensors have readings. So many are asked.
 const LONG: i64 = 100 * DAY;
@@ -39,6 +39,8 @@ impl Engine {
         evaluation.empty_open()?;
         let range = self.without_lead(database, group, range, order).await?;
         let mut rest = range.clone();
+        // Spans grow up to this length, so that a gap does not make the span behind it too long again.
+        let mut longest = i64::MAX;
         let mut tries = TRIES;
         while !rest.is_empty() {
             let (span, left) = split(&rest, length, order);
@@ -53,6 +55,7 @@ impl Engine {
                     tries -= 1;
                     evaluation.empty_open()?;
                     length /= 8;
+                    longest = length.max(1);
                     rest = range.clone();
                     continue;
                 }
@@ -60,7 +63,7 @@ impl Engine {
             }
             let read = evaluation.open_bytes().saturating_sub(before);
             if read < self.part_bytes() / 4 {
-                length = length.max(1).saturating_mul(2);
+                length = length.max(1).saturating_mul(2).min(longest);
             } else if read > self.part_bytes() {
                 length /= 2;
             }
