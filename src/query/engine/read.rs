@@ -127,7 +127,9 @@ impl Engine {
                         continue;
                     }
                     Ok(()) | Err(QueryError::TooLarge { .. }) if can_split => {
-                        self.read_spans(database, &slice, range.clone(), FIRST_SPAN, evaluation).await?
+                        evaluation.empty_open()?;
+                        let range = self.hours_with_readings(database, &slice, &range).await?;
+                        self.read_spans(database, &slice, range, FIRST_SPAN, evaluation).await?
                     }
                     read => read.map(|()| None)?,
                 }

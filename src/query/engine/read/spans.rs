@@ -16,9 +16,8 @@ use crate::reading::Hour;
 pub const FIRST_SPAN: i64 = DAY;
 /// A group is begun again, with shorter spans, at most so many times.
 const TRIES: usize = 4;
-/// A longer range begins where the first sensors have readings. So many are asked.
+/// The ends of a longer range are found first.
 const LONG: i64 = 100 * DAY;
-const ASKED: usize = 1000;
 
 impl Engine {
     /// Reads a group whose readings are too large to be held at once. `length` is the length of the first span.
@@ -37,7 +36,6 @@ impl Engine {
     ) -> Result<Option<(Range<i64>, i64)>, QueryError> {
         let order = evaluation.order_of_spans().unwrap_or(Order::Ascending);
         evaluation.empty_open()?;
-        let range = self.without_lead(database, group, range, order).await?;
         let mut rest = range.clone();
         // Spans grow up to this length, so that a gap does not make the span behind it too long again.
         let mut longest = i64::MAX;
@@ -76,30 +74,29 @@ impl Engine {
         Ok(None)
     }
 
-    /// Leaves out what a long range has before its first readings.
-    async fn without_lead(
+    /// Returns the part of a long range from the first to the last hour in which the group has readings.
+    ///
+    /// # Errors
+    /// If the store does not answer, or acked readings are still being read back.
+    pub async fn hours_with_readings(
         &self,
         database: &str,
         group: &[ChosenSensor<'_>],
-        range: Range<i64>,
-        order: Order,
+        range: &Range<i64>,
     ) -> Result<Range<i64>, QueryError> {
-        if range.end.saturating_sub(range.start) < LONG || group.len() > ASKED {
-            return Ok(range);
+        if range.end.saturating_sub(range.start) < LONG {
+            return Ok(range.clone());
         }
-        let mut first: Option<Hour> = None;
+        let mut found: Option<Range<i64>> = None;
         for (entry, _) in group {
-            let hour = self.first_hour(database, &entry.stored.key, &range, order).await?;
-            first = match order {
-                Order::Ascending => first.into_iter().chain(hour).min(),
-                Order::Descending => first.into_iter().chain(hour).max(),
-            };
+            let key = &entry.stored.key;
+            let Some(first) = self.first_hour(database, key, range, Order::Ascending).await? else { continue };
+            let last = self.first_hour(database, key, range, Order::Descending).await?.unwrap_or(first);
+            let known = found.unwrap_or(first.start_ns()..last.end_ns());
+            found = Some(known.start.min(first.start_ns())..known.end.max(last.end_ns()));
         }
-        Ok(match (first, order) {
-            (None, _) => range.end..range.end,
-            (Some(first), Order::Ascending) => range.start.max(first.start_ns())..range.end,
-            (Some(first), Order::Descending) => range.start..range.end.min(first.end_ns()),
-        })
+        let found = found.unwrap_or(range.end..range.end);
+        Ok(found.start.max(range.start)..found.end.min(range.end))
     }
 
     /// Spans of whole hours that make up the range, in this order and each twice as long as the one before. They begin where
