@@ -46,7 +46,7 @@ pub trait BatchSource: Send {
 pub struct RowReader {
     source: Box<dyn Read + Send>,
     format: Box<dyn RowFormat>,
-    /// What is read of the source and not of the rows.
+    /// Bytes of the source that no row has taken yet.
     chunk: Vec<u8>,
     is_end: bool,
     /// True to read on only when all rows are sent, so that rows of a pipe are sent as they come.

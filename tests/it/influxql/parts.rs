@@ -14,7 +14,8 @@ fn server(launch: Launch, config: &str) -> Server {
     for sensor in 0..SENSORS {
         let line = |n: i64| {
             let time = START + (n / 3 * 5 + n % 3) * 60 * SECOND + sensor;
-            let (v, w) = ((n * 7919 + sensor * 31) % 1009, (n * 31 + sensor) % 97);
+            let v = (n * 7919 + sensor * 31) % 1009;
+            let w = (n * 31 + sensor) % 97;
             format!("m,s={sensor:02},site=s{} v={v}i,w={w}.25,t=\"x{}\" {time}\n", sensor % 3, w % 5)
         };
         write_to(&server, "db=d&precision=ns", (0..READINGS).map(line).collect::<String>());
@@ -119,4 +120,41 @@ fn a_failed_part_aborts_the_answer() {
     let rows = json["results"][0]["series"][0]["values"].as_array().expect("rows");
     assert_eq!(rows.len(), usize::try_from(SENSORS * READINGS).unwrap());
     assert!(raw("1.0").starts_with(b"HTTP/1.0 400"));
+}
+
+/// A part that began within a group began there within the next group, too, if the first one was deleted meanwhile: the
+/// next one lacked its earlier readings.
+#[test]
+fn a_deleted_group_takes_nothing_from_the_next_one() {
+    let server = Launch::embedded().config(SMALL).start();
+    let count = 40_000;
+    for group in ["a", "b"] {
+        let line = |n: i64| format!("m,g={group} t=\"{n:060}\" {}\n", START + n * SECOND);
+        write_to(&server, "db=d&precision=ns", (0..count).map(line).collect::<String>());
+    }
+    let mut slow = TcpStream::connect(server.address()).expect("a connection");
+    slow.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let path = format!("/query?db=d&epoch=ns&q={}", encode("SELECT t FROM m GROUP BY g"));
+    write!(slow, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut all = vec![0; 1000];
+    slow.read_exact(&mut all).expect("it has begun");
+    execute(&server, "d", "DELETE FROM m WHERE g = 'a'");
+    slow.read_to_end(&mut all).expect("an answer");
+    let head = all.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+    let answer: Value = serde_json::from_slice(&joined(&all[head..])).expect("a complete document");
+    let series = answer["results"][0]["series"].as_array().expect("series");
+    let rows = |number: usize| series[number]["values"].as_array().expect("rows").len();
+    assert!(rows(0) < usize::try_from(count).unwrap(), "the first group was deleted while it was sent");
+    assert_eq!(rows(1), usize::try_from(count).unwrap());
+}
+
+/// Joins the chunks of a body.
+fn joined(mut body: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(end) = body.windows(2).position(|bytes| bytes == b"\r\n") {
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).expect("a size");
+        all.extend_from_slice(&body[end + 2..end + 2 + size]);
+        body = &body[end + 2 + size + 2..];
+    }
+    all
 }

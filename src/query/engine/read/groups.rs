@@ -33,7 +33,7 @@ impl Groups {
     /// # Errors
     /// If the budget is exhausted.
     pub async fn of(evaluation: &Evaluation<'_>, chosen: &[ChosenSensor<'_>]) -> Result<Self, QueryError> {
-        let (plan, budget) = (evaluation.plan, evaluation.budget);
+        let Evaluation { plan, budget, .. } = *evaluation;
         let tag_order = |a: &DirectoryEntry, b: &DirectoryEntry| {
             let by_tag =
                 plan.group_by.iter().map(|tag| a.tag(tag).unwrap_or_default().cmp(&b.tag(tag).unwrap_or_default()));

@@ -106,7 +106,8 @@ impl Engine {
         let Some(sensor) = wanted.sensors.first() else { return Ok(Vec::new()) };
         let found = self.first_hour(wanted.database, &sensor.key, range, order);
         let Some(first) = wanted.budget.waiting(found).await? else { return Ok(vec![range.clone()]) };
-        let (mut spans, mut length) = (Vec::new(), HOUR);
+        let mut spans = Vec::new();
+        let mut length = HOUR;
         let mut rest = range.clone();
         let is_ascending = order == Order::Ascending;
         let mut edge = if is_ascending { first.start_ns() } else { first.end_ns() };
@@ -164,7 +165,8 @@ mod tests {
         for range in [i64::MIN..i64::MAX, i64::MAX - 5..i64::MAX, i64::MIN..i64::MIN + 5, -1..HOUR + 1, 0..5 * HOUR] {
             for order in [Order::Ascending, Order::Descending] {
                 for first in [0, 1, HOUR / 3, HOUR, 7 * HOUR, DAY, i64::MAX] {
-                    let (mut rest, mut length) = (range.clone(), first);
+                    let mut rest = range.clone();
+                    let mut length = first;
                     let mut spans = Vec::new();
                     while !rest.is_empty() {
                         let (span, left) = split(&rest, length, order);
