@@ -3,6 +3,7 @@
 
 use axum::response::Response;
 
+use super::api::readings::bad_cursor;
 use super::cursor;
 use super::errors::{ApiError, ApiResult};
 use super::parameters::Parameters;
@@ -26,8 +27,8 @@ pub async fn export(parameters: Parameters) -> ApiResult<Response> {
     let per_sensor = parameters.selection(&selector)?;
     let range = per_sensor.range.clone();
     let start = parameters.get("cursor").map(|cursor| {
-        let start = parse_cursor(cursor).filter(|(_, time)| range.contains(time));
-        start.ok_or_else(|| ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range")))
+        let (time, key) = cursor::parse(cursor, &range).ok_or_else(|| bad_cursor(cursor))?;
+        Ok::<_, ApiError>((key, time))
     });
     let renames = app.query.settings().renames(&per_sensor.database).cloned();
     let permit = app.query.begin_export(&parameters.requester.caller)?;
@@ -80,17 +81,11 @@ impl Export {
             }
         }
         match &next {
-            Some((key, time)) => body.out.push_str(&format!("# next {time:x}.{}\n", cursor::encode(key))),
+            Some((key, time)) => body.out.push_str(&format!("# next {}\n", cursor::format(*time, key))),
             None => body.out.push_str(END),
         }
         self.is_complete = next.is_none();
         self.selection.start = next;
         Ok(())
     }
-}
-
-fn parse_cursor(text: &str) -> Option<(String, i64)> {
-    let (time, key) = text.split_once('.')?;
-    let time = u64::from_str_radix(time, 16).ok()?.cast_signed();
-    Some((cursor::decode(key)?, time))
 }

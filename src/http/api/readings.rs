@@ -223,6 +223,6 @@ async fn chart_points(
 }
 
 /// Returns the error of an invalid cursor.
-pub(super) fn bad_cursor(cursor: &str) -> ApiError {
+pub(crate) fn bad_cursor(cursor: &str) -> ApiError {
     ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: send the value of next unchanged"))
 }

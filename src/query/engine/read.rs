@@ -96,7 +96,7 @@ impl Engine {
             return self.read_slice(database, &chosen, (&range, hours.as_ref()), evaluation).await;
         }
         let mut most = self.first_slice(plan, frame, hours.is_some());
-        let renames = self.renames(database);
+        let renames = evaluation.part.as_ref().and_then(|_| self.renames(database));
         let (mut start, mut within) = match evaluation.part.as_ref().and_then(|part| part.from.clone()) {
             Some(position) if position.renames != renames => return Err(QueryError::Changed),
             Some(Position { group, within, .. }) => {
