@@ -66,12 +66,12 @@ tests! {
 /// Whatever the clients are refused, what was acked is there.
 fn clients_at_once_fit(mib: u64, percent: u64) {
     const SENSORS: u64 = 2_500;
-    let server = Launch::embedded().config(format!("[server]\nmemory = \"{mib}MiB\"\n")).start();
+    let server = Launch::embedded().config(format!("[server]\nmemory = \"{mib}MiB\"\n[query]\ntimeout = \"120s\"\n")).start();
     server.limit_memory(4 << 30);
     let (acked, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let write = |client: u64| {
-            for turn in 0..scaled([10, 40, 400]) {
+            for turn in 0..scaled([10, 20, 400]) {
                 let line = |n| {
                     let text = "x".repeat(usize::try_from(n % 200).expect("small"));
                     format!("m,client={client},sensor={n} v={turn}.5,w={n}i,t=\"{text}\" {}\n", 1_768_485_600 + turn)

@@ -38,14 +38,14 @@ function isFilterable(key) {
   return !key.endsWith("!") && !key.includes("!~");
 }
 
-/** The active filters, each with a remove button, and a button that adds one. Calls `set` with the changed settings. */
+/** The active filters, each with a remove button, and, once the tags are known, a button that adds one. Calls `set` with the changed settings. */
 export function filterBar({ database, measurement, sensor, filters, tags, withMeta }, set) {
   const drop = (index) => set({ where: filters.filter((_, position) => position !== index).map((filter) => JSON.stringify(filter)) });
   const add = (filter) => set({ sensor: null, where: [...filters, filter].map((one) => JSON.stringify(one)) });
   return h("div", { class: "chips", role: "group", "aria-label": "Filters" }, h("span", { class: "label" }, "Where"),
     sensor && removable(`sensor is ${visible(sensor)}`, () => set({ sensor: null })),
     filters.map(([key, stored], index) => removable(`${visible(key)} = ${visible(stored)}`, () => drop(index))),
-    button("Add a filter", () => addFilter({ database, measurement, tags, withMeta }, add), { class: "quiet" }));
+    tags && button("Add a filter", () => addFilter({ database, measurement, tags, withMeta }, add), { class: "quiet" }));
 }
 
 function removable(text, remove) {

@@ -101,7 +101,7 @@ export function live(container, { caller, database }) {
     draw();
   };
   let measurements = [];
-  let tags = [];
+  let tags = null;
   const draw = () => {
     show(chooser, h("div", { class: "row" },
       field("Measurement", select([["", "all"], ...measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`])], settings().get("m") ?? "", (m) => set({ m, sensor: null, where: null }))),
