@@ -18,9 +18,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hourglass_base::blocking::{LONG_STEP, cpu_time};
 use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinError, JoinHandle};
@@ -30,9 +30,6 @@ use crate::telemetry::Metrics;
 
 /// Maximum size of a body that io parses, in bytes after decompression.
 pub const SMALL_BODY_BYTES: usize = 64 << 10;
-/// CPU time of one poll above which it counts as long. The test build is not optimised and counts allocations, so it takes
-/// about 15 times as long.
-const LONG_POLL: Duration = Duration::from_millis(if cfg!(feature = "faults") { 300 } else { 20 });
 /// Time after which a loop lets other tasks run.
 const SLICE: Duration = Duration::from_millis(4);
 /// Maximum number of blocking threads of io. Query has half of them, and bulk a quarter.
@@ -229,10 +226,10 @@ impl<T> Drop for AbortOnDrop<T> {
 async fn measured<F: Future>(lane: Lane, metrics: Option<Metrics>, work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
-        let before = thread_time();
+        let before = cpu_time();
         let polled = work.as_mut().poll(context);
-        let took = thread_time().saturating_sub(before);
-        if took > LONG_POLL {
+        let took = cpu_time().saturating_sub(before);
+        if took > LONG_STEP {
             if let Some(metrics) = &metrics {
                 metrics.count_long_poll(lane.name());
             }
@@ -241,9 +238,4 @@ async fn measured<F: Future>(lane: Lane, metrics: Option<Metrics>, work: F) -> F
         polled
     })
     .await
-}
-
-/// The CPU time of this thread.
-fn thread_time() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

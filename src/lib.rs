@@ -25,7 +25,7 @@ pub mod telemetry;
 pub mod upkeep;
 pub mod verify;
 
-pub use hourglass_base::{clock, faults, files};
+pub use hourglass_base::{blocking, clock, faults, files};
 pub use hourglass_influxql as influxql;
 pub use hourglass_model::reading;
 pub use hourglass_store as store;

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::token::{Token, TokenStore, TokenStoreError};
+use crate::blocking;
 use crate::files;
 
 const FORMAT: u32 = 1;
@@ -152,7 +153,7 @@ impl TokenStore for TokenFile {
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
         let file = self.clone();
         let token = token.clone();
-        let written = tokio::task::spawn_blocking(move || file.put_now(&token, replaces)).await;
+        let written = blocking::spawn(move || file.put_now(&token, replaces)).await;
         written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
     }
 
@@ -163,7 +164,7 @@ impl TokenStore for TokenFile {
     async fn note_uses(&self, uses: &[(String, i64)]) -> Result<(), TokenStoreError> {
         let file = self.clone();
         let uses = uses.to_vec();
-        let written = tokio::task::spawn_blocking(move || file.write_uses(&uses)).await;
+        let written = blocking::spawn(move || file.write_uses(&uses)).await;
         written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
     }
 }

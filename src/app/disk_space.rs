@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocking;
 use crate::bucket::Store;
 use crate::store::free_bytes;
 use crate::telemetry::Metrics;
@@ -22,7 +23,7 @@ pub async fn watch(store: Arc<dyn Store>, wal_dir: PathBuf, metrics: Metrics) {
 async fn watch_wal(folder: PathBuf, metrics: &Metrics) {
     loop {
         let folder = folder.clone();
-        let free = tokio::task::spawn_blocking(move || free_bytes(&folder).ok()).await;
+        let free = blocking::spawn(move || free_bytes(&folder).ok()).await;
         metrics.wal_disk(free.ok().flatten());
         tokio::time::sleep(WAL_INTERVAL).await;
     }

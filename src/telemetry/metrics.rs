@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 
 use super::recent::Recent;
+use crate::blocking;
 use crate::clock::now_seconds;
 use crate::wal::WalStats;
 
@@ -405,7 +406,10 @@ impl Metrics {
     /// Returns all metrics in Prometheus' text format 0.0.4, with current figures of the process.
     #[must_use]
     pub fn render(&self) -> String {
-        self.with(|| self.process.collect());
+        self.with(|| {
+            self.process.collect();
+            counter!("hourglass_lane_long_polls_total", "lane" => "blocking").absolute(blocking::long_steps());
+        });
         self.recorder.handle().render()
     }
 

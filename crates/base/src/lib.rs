@@ -1,4 +1,4 @@
-//! Basics of the service: clocks, fault injection for tests, and atomic file replacement.
+//! Basics of the service: clocks, measured blocking work, fault injection for tests, and atomic file replacement.
 //!
 //! Start with [`clock::now_ns`] for the wall clock and [`clock::StampClock`] for the stamps of writes.
 //!
@@ -14,6 +14,7 @@
 //! assert!(clock.stamp(7) > earlier);
 //! ```
 
+pub mod blocking;
 pub mod clock;
 pub mod faults;
 pub mod files;

@@ -19,6 +19,7 @@ use super::record::meta::{self, KIND_META, MetaChange, MetaRecord};
 use super::record::{self, DecodedRecord, RecordError};
 use super::shard::ShardMessage;
 use super::shard::pending::PendingDeletion;
+use crate::blocking;
 use crate::bucket::Meta;
 use crate::catalog::deletion::{Deletion, Scope};
 use crate::catalog::deletions::DeletedSensors;
@@ -329,7 +330,7 @@ fn read_chunk<T: Send + 'static>(
     mut reader: WalReader,
     take: impl Fn(&Record) -> T + Send + 'static,
 ) -> JoinHandle<Chunk<T>> {
-    tokio::task::spawn_blocking(move || {
+    blocking::spawn(move || {
         let mut records = Vec::new();
         let mut bytes = 0;
         while records.len() < CHUNK_RECORDS_MAX && bytes < CHUNK_BYTES {

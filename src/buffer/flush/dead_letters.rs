@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::blocking;
 use crate::bucket::packed::UnpackedRows;
 use crate::bucket::{Meta, StorageError};
 use crate::buffer::memtable::Load;
@@ -181,7 +182,7 @@ impl DeadLetters {
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let letters = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&letters)).await;
+        let done = blocking::spawn(move || work(&letters)).await;
         done.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
     }
 

@@ -15,6 +15,7 @@ use crate::access::TokenStoreError;
 use crate::backup::form::{Frames, HEAD};
 use crate::backup::read::list_days;
 use crate::backup::{BackupTimes, Parts, ReadBounds, Sensors, SetDigest};
+use crate::blocking;
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
@@ -194,7 +195,7 @@ async fn compute_digest(
 
 /// Runs CPU or file work on a blocking thread.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = blocking::spawn(work).await;
     done.map_err(|error| StorageError::Unavailable(error.to_string()))
 }
 

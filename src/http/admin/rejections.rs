@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::access::{Caller, Effect};
+use crate::blocking;
 use crate::bucket::settings::owner;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
@@ -59,7 +60,7 @@ async fn with_lines<T: Send + 'static>(
     work: impl FnOnce(&KeptLines) -> std::io::Result<T> + Send + 'static,
 ) -> ApiResult<T> {
     let lines = app.ingest.rejections.lines().clone();
-    let done = tokio::task::spawn_blocking(move || work(&lines)).await;
+    let done = blocking::spawn(move || work(&lines)).await;
     let unreadable = |error: String| ApiError::Unreadable(format!("the rejected lines: {error}"));
     done.map_err(|ended| unreadable(ended.to_string()))?.map_err(|error| unreadable(error.to_string()))
 }

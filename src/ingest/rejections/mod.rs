@@ -22,6 +22,7 @@ pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
 use super::admission::validate::RejectionSummary;
 use crate::access::Caller;
+use crate::blocking;
 use crate::config::{RejectionsSettings, ShownAddresses};
 use crate::ingest::Arrival;
 
@@ -95,7 +96,7 @@ impl Rejections {
     pub async fn forget(&self, database: &str) {
         let lines = self.lines.clone();
         let database = database.to_owned();
-        let removed = tokio::task::spawn_blocking(move || lines.remove(|_, line| line.database == database).map(drop));
+        let removed = blocking::spawn(move || lines.remove(|_, line| line.database == database).map(drop));
         self.note_written(removed.await);
     }
 
@@ -110,7 +111,7 @@ impl Rejections {
     /// Writes new lines to disk.
     pub async fn save(&self) {
         let lines = self.lines.clone();
-        self.note_written(tokio::task::spawn_blocking(move || lines.save()).await);
+        self.note_written(blocking::spawn(move || lines.save()).await);
     }
 
     /// Logs a failed write, unless the previous one failed too.

@@ -82,7 +82,7 @@ pub(super) fn describe() {
         "Readings that changed nothing: their values were stored already",
     );
     count("hourglass_ingest_readings_overwritten_total", "Readings that changed or added a field of a stored reading");
-    count("hourglass_lane_long_polls_total", "Polls of a task that held a thread for over 20 ms of CPU time, by lane");
+    count("hourglass_lane_long_polls_total", "Steps that held a thread for over 20 ms of CPU time, by lane");
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
     level("hourglass_access_tokens_valid", "Valid tokens");
     level(

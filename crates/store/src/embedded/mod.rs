@@ -25,9 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hourglass_base::blocking;
 use redb::{Database, DatabaseError, ReadableDatabase};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use self::compact::{CompactError, FileSpace};
 pub use self::file::FILE_NAME;
@@ -227,12 +228,12 @@ impl EmbeddedStore {
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
     ) -> Result<T> {
         let file = self.file.clone();
-        Self::within_deadline(move || file.change(bytes, work)).await
+        Self::within_deadline(spawn_blocking(move || file.change(bytes, work))).await
     }
 
-    /// Runs blocking work and waits for it at most [`DEADLINE`].
-    async fn within_deadline<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        match tokio::time::timeout(DEADLINE, spawn_blocking(work)).await {
+    /// Waits for blocking work at most [`DEADLINE`].
+    async fn within_deadline<T>(work: JoinHandle<Result<T>>) -> Result<T> {
+        match tokio::time::timeout(DEADLINE, work).await {
             Ok(Ok(result)) => result,
             // The runtime is shutting down.
             Ok(Err(error)) => Err(StorageError::Unknown(error.to_string())),
@@ -261,7 +262,7 @@ impl EmbeddedStore {
             work(database)
         };
         let file = self.file.clone();
-        Self::within_deadline(move || file.run(work)).await.map_err(|error| match error {
+        Self::within_deadline(blocking::spawn(move || file.run(work))).await.map_err(|error| match error {
             StorageError::Unknown(detail) => StorageError::Unavailable(detail),
             other => other,
         })
