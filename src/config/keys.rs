@@ -433,7 +433,7 @@ sections! {
         /// Maximum number of concurrent queries. Further queries wait for their turn, and are answered with 503 and
         /// Retry-After after query.timeout.
         concurrent: usize = 16, count(1..=1024);
-        /// Maximum time for one query request, including all its statements.
+        /// Maximum time for one query request, or for each part of an answer that is sent in parts.
         timeout: Duration = "30s", duration(TICK..=HOUR);
         /// Time after which a query request is logged, with the name of its token, the first 200 bytes of its text, the
         /// bytes and readings that it read, and its memory.

@@ -195,6 +195,12 @@ impl Budget {
         }
     }
 
+    /// Returns true if the request holds over a quarter of its memory.
+    #[must_use]
+    pub fn holds_much(&self) -> bool {
+        self.0.used.load(Ordering::Relaxed) > self.0.budgets.options.request_bytes / 4
+    }
+
     /// Records the stored bytes and readings that were read for the request.
     pub fn note_read(&self, bytes: usize, readings: usize) {
         self.0.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -129,20 +129,23 @@ async fn run_query(app: &Arc<App>, requester: &Requester, parts: &Parts, paramet
         done: 0,
         next: None,
         notices: Vec::new(),
+        has_begun: false,
     };
     let mut text = run.renderer.text(&budget)?;
-    while run.next.is_none() && run.step(&budget, &mut text).await? {}
+    while !run.is_done() && run.next.is_none() && !budget.holds_much() {
+        run.step(&budget, &mut text).await?;
+    }
     let notices = std::mem::take(&mut run.notices);
-    let mut response = if run.next.is_some() {
+    let mut response = if run.is_done() {
+        run.renderer.finish(&mut text).await?;
+        budget.finish();
+        text.respond(media_type)?
+    } else {
         if parts.version == Version::HTTP_10 {
             return Err(ApiError::Bad("the answer is too large for HTTP/1.0: use HTTP/1.1".to_owned()));
         }
         budget.finish();
         text.stream(media_type, |text| run.rest(text))
-    } else {
-        run.renderer.finish(&mut text).await?;
-        budget.finish();
-        text.respond(media_type)?
     };
     // In a header, because InfluxDB has no such `messages` in its answers.
     add_texts(&mut response, NOTICE_HEADER, &notices);

@@ -35,16 +35,23 @@ pub(super) struct StatementsRun {
     /// Where the result of the next statement goes on, if a part of it is written.
     pub next: Option<Position>,
     pub notices: Vec<String>,
+    /// True if the status of the answer is sent, so that an error can only stand in a result.
+    pub has_begun: bool,
 }
 
 impl StatementsRun {
-    /// Runs the next statement, or one part of a long result. Returns false if all are done.
+    /// Returns true if all results are written.
+    pub fn is_done(&self) -> bool {
+        self.done == self.statements.len()
+    }
+
+    /// Runs the next statement, or one part of a long result. Call it until all are done.
     ///
     /// # Errors
     /// If the request fails as a whole.
-    pub async fn step(&mut self, budget: &Budget, text: &mut Text) -> ApiResult<bool> {
+    pub async fn step(&mut self, budget: &Budget, text: &mut Text) -> ApiResult<()> {
         let Self { app, requester, renderer, .. } = self;
-        let Some(statement) = self.statements.get(self.done) else { return Ok(false) };
+        let statement = &self.statements[self.done];
         let context = StatementContext {
             database: self.database.as_deref(),
             policy: self.policy.as_deref(),
@@ -52,7 +59,7 @@ impl StatementsRun {
             budget,
             caller: &requester.caller,
         };
-        requester.caller.check_statement(statement, context.database, context.policy)?;
+        let allowed = requester.caller.check_statement(statement, context.database, context.policy);
         let expired = app.query.expired_notices(statement, context);
         let from = self.next.take();
         let is_first = from.is_none();
@@ -60,16 +67,21 @@ impl StatementsRun {
             let zone = if let Statement::Select(select) = statement { select.zone.as_deref() } else { None };
             renderer.begin(text, zone);
         }
-        let outcome = run_statement(app, requester, self.can_change, self.mode, statement, context, from).await;
+        let outcome = match allowed {
+            Ok(()) => run_statement(app, requester, self.can_change, self.mode, statement, context, from).await,
+            Err(forbidden) => Err(forbidden.into()),
+        };
         let (answer, error) = match outcome {
             Ok(StatementOutcome { answer, message }) => {
                 self.notices.extend(message);
                 (answer, None)
             }
-            // Answer 503 and 403 with their status, because clients do not look for them in a result. A result of
-            // which a part is written cannot end with an error.
+            // A result of which a part is written cannot end with an error.
+            Err(error) if !is_first => return Err(error),
+            // Answer 503 and 403 with their status, because clients do not look for them in a result.
             Err(error)
-                if !is_first || matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) =>
+                if !self.has_begun
+                    && matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) =>
             {
                 return Err(error);
             }
@@ -96,29 +108,29 @@ impl StatementsRun {
             renderer.begin(text, None);
             renderer.end(text, Some("not executed")).await?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Writes the rest of a long answer. Each part has the time and the memory of a request.
+    /// Writes the rest of a long answer. Each statement, and each part of a long result, has the time and the memory of a
+    /// request.
     ///
     /// # Errors
     /// If the answer cannot be completed.
     pub async fn rest(mut self, mut text: Text) -> Result<Text, QueryError> {
-        loop {
+        self.has_begun = true;
+        while !self.is_done() {
             let budget = self.app.query.begin(&self.requester.caller, &self.q);
             text.charge_to(&budget)?;
             if faults::fails("export_part") {
                 return Err(QueryError::Changed);
             }
-            let has_more = self.step(&budget, &mut text).await.map_err(|error| match error {
+            self.step(&budget, &mut text).await.map_err(|error| match error {
                 ApiError::Query(error) => error,
                 _ => QueryError::Changed,
             })?;
             budget.finish();
-            if !has_more {
-                self.renderer.finish(&mut text).await?;
-                return Ok(text);
-            }
         }
+        self.renderer.finish(&mut text).await?;
+        Ok(text)
     }
 }
