@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::open_input;
 use super::post::{PostAnswer, Service, Target, url_encode};
+use crate::ingest::plain;
 
 /// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
@@ -150,12 +151,12 @@ fn with_parameter(path: String, name: &str, value: &str) -> String {
     format!("{path}{separator}{name}={}", url_encode(value))
 }
 
-/// Formats a cell: texts without quotes, everything else as JSON.
+/// Formats a cell for a terminal: texts without quotes, everything else as JSON.
 fn format_value(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => plain(text, usize::MAX),
         Value::Null => String::new(),
         Value::Array(none) if none.is_empty() => String::new(),
-        other => other.to_string(),
+        other => plain(&other.to_string(), usize::MAX),
     }
 }

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::post::{ServiceDatabase, Target, url_encode};
+use crate::ingest::plain;
 
 #[derive(Debug, Subcommand)]
 pub enum RenameCommand {
@@ -74,12 +75,16 @@ pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
         }
         RenameCommand::List(_) => {
             let listed = target.json("GET", &path, None)?;
-            listed["renames"].as_array().into_iter().flatten().for_each(|entry| println!("{}", line(entry)));
+            listed["renames"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .for_each(|entry| println!("{}", plain(&line(entry), usize::MAX)));
             return Ok(());
         }
     };
     answer["examples"].as_array().into_iter().flatten().for_each(|pair| {
-        println!("{} -> {}", text(&pair["from"]), text(&pair["to"]));
+        println!("{}", plain(&format!("{} -> {}", text(&pair["from"]), text(&pair["to"])), usize::MAX));
     });
     let verb = if answer["dry_run"] == true { "would get" } else { "get" };
     println!("{} sensors {verb} another name", answer["renamed"]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::resolve::ResolvedReadings;
 use super::{EditError, Edits};
+use crate::access::Caller;
 use crate::backup::ReadBounds;
 use crate::bucket::store::{Extent, Order, Projection, ScannedPage};
 use crate::clock::expiry_ns;
@@ -33,12 +34,12 @@ impl Edits {
     ///
     /// # Errors
     /// If the acked readings cannot be stored and read in time, or the deletion would be refused.
-    pub async fn count(&self, targets: Vec<DeleteTargets>) -> Result<Vec<DeletionCount>, EditError> {
+    pub async fn count(&self, caller: &Caller, targets: Vec<DeleteTargets>) -> Result<Vec<DeletionCount>, EditError> {
         self.ingest.flush(self.options.timeout).await?;
         let mut counts: Vec<DeletionCount> = Vec::new();
         let mut sensors: HashSet<Box<str>> = HashSet::new();
         for target in targets {
-            let _turn = self.turn(&target.database).await?;
+            let _turn = self.turn(caller, &target.database).await?;
             if target.values.is_none() {
                 let checked = self.ingest.retention.check_deletion(&target.database, &target.range);
                 checked.map_err(IngestError::from)?;

@@ -56,7 +56,7 @@ impl Edits {
         let DeleteTargets { database, values: Some(first), .. } = target else {
             return Err(EditError::Refused(format!("not a deletion by value: {}", deletion.statement)));
         };
-        let _turn = self.turn(&database).await?;
+        let _turn = self.turn(&deletion.caller, &database).await?;
         let mut stopping = self.stopping.clone();
         // A stop does not wait for other instances. Nothing is deleted yet.
         let mark = tokio::select! {

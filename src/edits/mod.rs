@@ -15,6 +15,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit, watch};
 pub use self::count::DeletionCount;
 pub use self::delete::ValueDeletion;
 pub use self::error::EditError;
+use crate::access::Caller;
 use crate::bucket::settings::owner;
 use crate::ingest::{Ingest, IngestError};
 use crate::lanes::Turns;
@@ -33,7 +34,7 @@ pub struct EditOptions {
     pub read_bytes: usize,
 }
 
-/// Carries out edits, one at a time in a database and its policies.
+/// Carries out edits, one at a time of a token, and in a database and its policies.
 #[derive(Debug)]
 pub struct Edits {
     ingest: Arc<Ingest>,
@@ -42,6 +43,7 @@ pub struct Edits {
     options: EditOptions,
     turns: Semaphore,
     database_turns: Turns,
+    token_turns: Turns,
     /// Becomes true when the service stops.
     stopping: watch::Receiver<bool>,
 }
@@ -55,15 +57,29 @@ impl Edits {
         options: EditOptions,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { ingest, query, store, options, turns: Semaphore::new(TURNS), database_turns: Turns::default(), stopping }
+        Self {
+            ingest,
+            query,
+            store,
+            options,
+            turns: Semaphore::new(TURNS),
+            database_turns: Turns::default(),
+            token_turns: Turns::default(),
+            stopping,
+        }
     }
 
-    /// Waits until a database has a turn, which lasts until both guards are dropped.
-    async fn turn(&self, database: &str) -> Result<(OwnedMutexGuard<()>, SemaphorePermit<'_>), IngestError> {
-        // First that of the database, so that no database waits with a turn that others need.
-        let own = self.database_turns.wait(owner(database)).await;
+    /// Waits until a token and a database have a turn, which lasts until the guards are dropped.
+    async fn turn(
+        &self,
+        caller: &Caller,
+        database: &str,
+    ) -> Result<(OwnedMutexGuard<()>, OwnedMutexGuard<()>, SemaphorePermit<'_>), IngestError> {
+        // In this order nobody waits with a turn that more people need.
+        let of_token = self.token_turns.wait(caller.name()).await;
+        let of_database = self.database_turns.wait(owner(database)).await;
         let any = self.turns.acquire().await.map_err(|_| IngestError::Stopping)?;
-        Ok((own, any))
+        Ok((of_token, of_database, any))
     }
 
     /// Returns the approximate bytes of memory for one edit.

@@ -31,6 +31,8 @@ use crate::wire::line_protocol::parse_series;
 
 /// Maximum number of `tag.KEY` parameters of a request.
 const FILTERS_MAX: usize = 1000;
+/// Maximum number of names in a list.
+const NAMES_MAX: usize = 1000;
 /// The database of requests without the parameter `db`.
 pub const DEFAULT_DATABASE: &str = "default";
 
@@ -229,7 +231,7 @@ impl Parameters {
     /// Returns the selected database, range and fields. The sensor key is empty if several sensors are selected.
     pub fn selection(&self, selector: &Selector) -> ApiResult<Selection> {
         let sensor = if let Selector::Sensor(sensor) = selector { sensor.key.to_string() } else { String::new() };
-        Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.fields() })
+        Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.fields()? })
     }
 
     /// Returns true if a range ends in the past, so that only late data can change its readings.
@@ -243,14 +245,25 @@ impl Parameters {
     }
 
     /// Splits a comma-separated list of names; empty if the parameter is missing.
-    pub fn names(&self, name: &str) -> Vec<String> {
-        self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn names(&self, name: &str) -> ApiResult<Vec<String>> {
+        let names: Vec<String> =
+            self.get(name).into_iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
+        if names.len() > NAMES_MAX {
+            return Err(ApiError::Bad(format!("parameter {name}: at most {NAMES_MAX} names")));
+        }
+        Ok(names)
     }
 
     /// Returns the fields to read, which may be named as readings and CSV columns show them.
-    pub fn fields(&self) -> Vec<String> {
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn fields(&self) -> ApiResult<Vec<String>> {
         let is_taken = |name: &str| name == "ts" || name == "sensor" || name.starts_with("tag.");
-        self.names("fields").iter().map(|shown| named_field(shown, is_taken)).collect()
+        Ok(self.names("fields")?.iter().map(|shown| named_field(shown, is_taken)).collect())
     }
 
     /// Returns the range `from..to`. A missing bound is unlimited.

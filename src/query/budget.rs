@@ -2,6 +2,7 @@
 //! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
 mod running;
+mod sort;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +10,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
@@ -279,6 +279,17 @@ impl Budget {
         Ok(())
     }
 
+    /// Awaits something that others may keep for long, such as a client, without the permits of the request.
+    ///
+    /// # Errors
+    /// As [`Budget::pause`].
+    pub async fn without_turn<T>(&self, wait: impl Future<Output = T>) -> Result<T, QueryError> {
+        self.release_turn();
+        let done = wait.await;
+        self.yield_turn().await?;
+        Ok(done)
+    }
+
     /// Yields to other queries if the slice of the request is used up. Call it every few thousand steps.
     ///
     /// # Errors
@@ -313,13 +324,6 @@ impl Budget {
         let answer = answer.await;
         self.0.turn.lock().slice_end = Instant::now() + SLICE;
         answer
-    }
-
-    /// Runs work that cannot pause, such as sorting. Above 50,000 steps, the runtime moves the other tasks of this
-    /// thread to another thread.
-    pub fn run_unpaused<T>(&self, steps: usize, work: impl FnOnce() -> T) -> T {
-        let has_threads = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if steps > 50_000 && has_threads() { tokio::task::block_in_place(work) } else { work() }
     }
 
     /// Releases the processor permits until the next turn.

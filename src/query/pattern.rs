@@ -13,8 +13,14 @@ use crate::query::{Budget, HeldBytes, QueryError};
 
 /// Maximum bytes of all compiled patterns of a request.
 const BYTES_MAX: usize = 2 << 20;
+/// Maximum bytes of a pattern that is not a list.
+const PATTERN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of memory per byte of a list.
 const LIST_BYTES: usize = 16;
+/// Bytes of the syntax tree per byte of a pattern, while it is parsed.
+const TREE_BYTES: usize = 128;
+/// Bytes per byte of a pattern while it is compiled: `\w` alone becomes 7 KB of ranges.
+const RANGE_BYTES: usize = 4 << 10;
 /// Maximum bytes of the lazy DFA's cache of one pattern.
 const CACHE_MAX: usize = 256 << 10;
 
@@ -35,9 +41,13 @@ impl Pattern {
     }
 }
 
-/// Describes the syntax error of a pattern, without compiling it. Returns `None` for a valid pattern.
+/// Describes the syntax error of a pattern, without compiling it. Returns `None` for a valid pattern. A pattern that is
+/// too long for this is judged by [`Patterns::compile`].
 #[must_use]
 pub fn fault(pattern: &str) -> Option<String> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return None;
+    }
     regex_syntax::parse(pattern).err().map(|error| error.to_string())
 }
 
@@ -49,7 +59,7 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles each text once. `budget` is `None` for the statement of a logged deletion, which was within bounds when
+    /// Compiles each text once, but counts each occurrence, because each is evaluated. `budget` is `None` for the statement of a logged deletion, which was within bounds when
     /// it was accepted.
     ///
     /// # Errors
@@ -57,14 +67,19 @@ impl Patterns {
     pub fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, budget: Option<&Budget>) -> Result<Self, QueryError> {
         let mut held = budget.map(|budget| budget.hold(0)).transpose()?;
         let mut hold = |bytes: usize| held.as_mut().map_or(Ok(()), |held| held.grow(bytes));
+        let for_a_moment = |bytes: usize| budget.map(|budget| budget.hold(bytes)).transpose();
         let mut patterns = HashMap::new();
         let mut others: Vec<&str> = Vec::new();
         for text in texts {
             hold(text.len() * LIST_BYTES)?;
+            let _tree = for_a_moment(text.len() * TREE_BYTES)?;
             match list(text) {
                 Some(texts) => drop(patterns.insert(text.to_owned(), Pattern::List(texts))),
-                None if !others.contains(&text) => others.push(text),
-                None => {}
+                None if text.len() > PATTERN_BYTES_MAX => {
+                    let detail = format!("a pattern that is no list has at most {PATTERN_BYTES_MAX} bytes");
+                    return Err(QueryError::Pattern { detail });
+                }
+                None => others.push(text),
             }
             if others.len() > PATTERNS_MAX {
                 return Err(QueryError::TooManyPatterns);
@@ -73,6 +88,7 @@ impl Patterns {
         hold(others.len() * CACHE_MAX + if others.is_empty() { 0 } else { BYTES_MAX })?;
         let share = BYTES_MAX / others.len().max(1);
         for text in others {
+            let _ranges = for_a_moment(text.len() * RANGE_BYTES)?;
             let regex = RegexBuilder::new(text).size_limit(share).dfa_size_limit(CACHE_MAX).build();
             let regex = regex.map_err(|error| QueryError::Pattern { detail: error.to_string() })?;
             patterns.insert(text.to_owned(), Pattern::Regex(regex));

@@ -7,6 +7,7 @@ mod queries;
 mod sensors;
 mod sizes;
 mod slow;
+mod terms;
 
 use crate::support::prelude::*;
 

@@ -28,6 +28,12 @@ pub const MAX_NESTING: usize = 100;
 /// level.
 pub const MAX_HEIGHT: usize = 1_000;
 
+/// Maximum number of `AND` and `OR` in one statement, and of keys of `WITH KEY IN`. Each reading, or each sensor, is
+/// compared with all of them.
+pub const MAX_TERMS: usize = 1_000;
+/// Maximum number of dimensions of `GROUP BY`, by all of which groups are sorted.
+const MAX_DIMENSIONS: usize = 100;
+
 /// The values of bound parameters `$name`, by name. A literal stands for a value, a reference for an identifier.
 pub type Params = HashMap<String, Expr>;
 
@@ -49,7 +55,7 @@ pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
     if text.len() > MAX_QUERY_BYTES {
         return Err(ParseError::limit("the length in bytes", MAX_QUERY_BYTES));
     }
-    let mut parser = Parser { lexer: Lexer::new(text.trim()), returned: Vec::new(), options, nesting: 0 };
+    let mut parser = Parser { lexer: Lexer::new(text.trim()), returned: Vec::new(), options, nesting: 0, terms: 0 };
     let mut statements = Vec::new();
     let mut is_separated = true;
     loop {
@@ -60,6 +66,7 @@ pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
             _ if !is_separated => return Err(unexpected(&lexeme, &[";"])),
             _ => {
                 parser.put_back(lexeme);
+                parser.terms = 0;
                 statements.push(parser.statement()?);
                 is_separated = false;
             }
@@ -73,6 +80,8 @@ struct Parser<'q, 'o> {
     returned: Vec<Lexeme>,
     options: &'o ParseOptions<'o>,
     nesting: usize,
+    /// The number of `AND` and `OR` in the statement.
+    terms: usize,
 }
 
 impl Parser<'_, '_> {

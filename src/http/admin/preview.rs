@@ -49,7 +49,7 @@ pub async fn dry_run(app: &App, statement: &Statement, context: StatementContext
         let keywords: Vec<String> = statement.to_string().split_whitespace().take(2).map(str::to_owned).collect();
         return Err(ApiError::Bad(format!("dry_run is not supported for {}", keywords.join(" "))));
     };
-    let counts = context.budget.in_time(app.edits.count(targets)).await??;
+    let counts = context.budget.in_time(app.edits.count(context.caller, targets)).await??;
     let rows = counts.into_iter().map(|count| {
         let numbers = [count.sensors, count.readings, count.summaries].map(number);
         [ResultCell::text(count.database)].into_iter().chain(numbers).collect()

@@ -41,7 +41,7 @@ pub async fn histogram(headers: HeaderMap, parameters: Parameters) -> ApiResult<
         windows: parameters.windows(None)?,
         functions: vec![NativeAggregate::histogram(bounds.clone())],
         families: Families::Numbers,
-        group_by: group_by(&parameters),
+        group_by: group_by(&parameters)?,
         fill: Fill::None,
         ranking: None,
         part: None,
@@ -135,7 +135,7 @@ fn percentile(out: &mut String, distribution: &Distribution, percent: f64) {
 fn numbers(parameters: &Parameters, name: &str) -> ApiResult<Vec<f64>> {
     let number =
         |text: String| text.parse().map_err(|_| ApiError::Bad(format!("parameter {name}: {text:?} is not a number")));
-    parameters.names(name).into_iter().map(number).collect()
+    parameters.names(name)?.into_iter().map(number).collect()
 }
 
 fn percentiles(parameters: &Parameters) -> ApiResult<Vec<f64>> {

@@ -21,6 +21,8 @@ use crate::query::native::parts::{Part, Ranking, SeriesName, WindowPlace};
 
 /// The maximum of `top` and `bottom`.
 const RANKED_MAX: usize = 1_000;
+/// The maximum number of names in `group_by`: groups are sorted by all of them.
+const GROUP_TAGS_MAX: usize = 100;
 
 /// `GET /api/v1/summary`.
 pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
@@ -56,24 +58,30 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
 }
 
 /// Parses the grouping of sensors.
-pub(super) fn group_by(parameters: &Parameters) -> GroupBy {
-    match parameters.get("group_by") {
+pub(super) fn group_by(parameters: &Parameters) -> ApiResult<GroupBy> {
+    Ok(match parameters.get("group_by") {
         None | Some("none") => GroupBy::Sensor,
         Some("*") => GroupBy::Tags(Vec::new()),
-        Some(names) => GroupBy::Tags(names.split(',').map(str::to_owned).collect()),
-    }
+        Some(_) => {
+            let names = parameters.names("group_by")?;
+            if names.len() > GROUP_TAGS_MAX {
+                return Err(ApiError::Bad(format!("parameter group_by: at most {GROUP_TAGS_MAX} names")));
+            }
+            GroupBy::Tags(names)
+        }
+    })
 }
 
 /// Parses the parameters of an aggregation.
 fn aggregation(parameters: &Parameters, selected: &SensorSelection) -> ApiResult<Aggregation> {
     let names = parameters.get("agg");
-    let fields = parameters.fields();
+    let fields = parameters.fields()?;
     let functions = match names {
         None => NativeAggregate::usual(),
         Some(names) => parse_functions(names)?,
     };
     let range = parameters.range()?;
-    let group_by = group_by(parameters);
+    let group_by = group_by(parameters)?;
     let ranking = ranking(parameters, &fields)?;
     let part = part(parameters, &range, &group_by)?;
     if ranking.is_some() && part.is_some() {

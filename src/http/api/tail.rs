@@ -61,7 +61,7 @@ pub async fn tail(
         return Err(ApiError::Bad(text));
     }
     let times = parameters.times()?;
-    let fields = parameters.fields();
+    let fields = parameters.fields()?;
     let budget = parameters.budget();
     let selector = parameters.selector_or_all(&budget).await?.selector;
     // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the

@@ -169,6 +169,9 @@ pub async fn create_bucket(
 
 async fn create(app: &App, requester: &Requester, headers: &HeaderMap, body: &mut Body) -> ApiResult<Response> {
     let NewBucket { name, retention_rules } = read(app, requester, headers, body).await?;
+    if retention_rules.iter().any(|rule| rule.every_seconds < 0) {
+        return Err(bad("everySeconds is negative"));
+    }
     let duration = retention_rules.first().map(|rule| rule.every_seconds.saturating_mul(1_000_000_000));
     let duration = duration.filter(|ns| *ns != 0);
     let policy = duration.map(|_| NewPolicy { duration, ..NewPolicy::default() });

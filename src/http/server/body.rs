@@ -110,6 +110,10 @@ pub async fn read_small(app: &App, caller: &Caller, headers: &HeaderMap, body: &
     let mut decoding = decode(app, caller, headers, limit)?;
     while let Some(data) = start.pace.data(body).await? {
         start.frames.push(data.clone());
+        // A compressed body can be large and decompress to nothing.
+        if start.pace.count > SMALL_BODY_BYTES as u64 {
+            return Ok(SmallBody::Large(start));
+        }
         match decoding.push(&data) {
             Err(ApiError::TooLarge { .. }) => return Ok(SmallBody::Large(start)),
             pushed => pushed?,

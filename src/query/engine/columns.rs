@@ -66,8 +66,10 @@ impl SensorList {
     /// # Errors
     /// If the budget is exhausted.
     pub fn passing(&self, budget: &Budget, name: &str, test: impl Fn(&str) -> bool) -> Result<Passing, QueryError> {
+        // A column that the list does not keep belongs to the request.
+        let mut held = budget.hold(self.entries.len() * size_of::<u32>())?;
         let column = self.column(budget, name);
-        let held = budget.hold(column.places.len())?;
+        held.grow(column.places.len())?;
         let text = |place: &u32| self.entries[*place as usize].tag(name).unwrap_or_default();
         let tests = || column.places.iter().map(|place| test(&text(place))).collect();
         let passes = budget.run_unpaused(column.places.len(), tests);

@@ -8,6 +8,9 @@ use super::number::{Arithmetic, arithmetic, number, whole};
 use crate::query::pattern::Patterns;
 use crate::reading::Value;
 
+/// The work of a pattern on a text field, which may have 64 KiB.
+const FIELD_PATTERN_STEPS: usize = 1 << 12;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
     Constant(bool),
@@ -105,6 +108,7 @@ impl Condition {
             Self::Constant(_) => 1,
             Self::And(terms) | Self::Or(terms) => terms.iter().map(Self::steps).sum::<usize>() + terms.len(),
             Self::Compare(_, left, right) => 1 + left.steps() + right.steps(),
+            Self::Matches { term: Term::Field(_), .. } => FIELD_PATTERN_STEPS,
             Self::Matches { term, .. } => 2 + term.steps(),
         }
     }

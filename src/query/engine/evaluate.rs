@@ -166,7 +166,7 @@ impl<'a> Evaluation<'a> {
         points: &PointCursor,
         filter: Filter,
     ) -> Result<(), QueryError> {
-        let step = (STEPS / self.plan.steps()).clamp(8, ROWS);
+        let step = (STEPS / self.plan.steps()).clamp(1, ROWS);
         for from in (0..points.times.len()).step_by(step) {
             self.feed_some(member, points, from..points.times.len().min(from + step), filter)?;
             self.budget.pause().await?;
@@ -435,7 +435,7 @@ impl<'a> Evaluation<'a> {
                 let join = || result_rows(content, plan, frame, &gathered_by);
                 budget.run_unpaused(count.saturating_mul(width), join)
             };
-            let step = (STEPS / plan.steps()).clamp(8, ROWS);
+            let step = (STEPS / plan.steps()).clamp(1, ROWS);
             for (number, (_, parts)) in rows.iter_mut().enumerate() {
                 // First the results of the calls, then the reading's parts.
                 let (calls, beside) = parts.split_at(plan.calls.len().min(parts.len()));

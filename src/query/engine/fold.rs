@@ -127,7 +127,9 @@ impl OpenWindow {
                 let bytes = pick.bytes();
                 ranked.push(pick);
                 return match function {
-                    Function::Top(count, _) | Function::Bottom(count, _) if ranked.len() > 2 * count + RANKED => {
+                    Function::Top(count, _) | Function::Bottom(count, _)
+                        if ranked.len() > count.saturating_mul(2).saturating_add(RANKED) =>
+                    {
                         let before = ranked.iter().map(Pick::bytes).sum::<usize>() - bytes;
                         rank(ranked, function);
                         ranked.iter().map(Pick::bytes).sum::<usize>().saturating_sub(before)

@@ -92,6 +92,12 @@ impl<'a> SeriesFilter<'a> {
 /// The values of each tag of a measurement.
 pub(super) type TagValues<'a> = BTreeMap<&'a str, BTreeSet<Cow<'a, str>>>;
 
+/// A comparison with the values of a tag.
+enum Test<'a> {
+    Is(&'a str),
+    Matches(&'a str),
+}
+
 /// Returns true if a condition of `SHOW MEASUREMENTS` holds. As in InfluxDB, `tag != 'x'` means that the measurement has
 /// the tag, and no series with that value.
 pub(super) fn holds_for_measurement(
@@ -107,15 +113,12 @@ pub(super) fn holds_for_measurement(
     };
     let is_equality = matches!(operator, Operator::Eq | Operator::EqRegex);
     let side = |condition| holds_for_measurement(condition, measurement, values, patterns);
-    let is_match: Box<dyn Fn(&str) -> bool> = match (operator, left, right) {
+    let test = match (operator, left, right) {
+        // Both sides are judged, because either may be refused.
         (Operator::And, left, right) => return Ok(side(left)? & side(right)?),
         (Operator::Or, left, right) => return Ok(side(left)? | side(right)?),
-        (Operator::Eq | Operator::NotEq, _, Expr::Literal(Literal::String(wanted))) => {
-            Box::new(move |value| value == wanted)
-        }
-        (Operator::EqRegex | Operator::NotEqRegex, _, Expr::Literal(Literal::Regex(pattern))) => {
-            Box::new(move |value| patterns.matches(pattern, value))
-        }
+        (Operator::Eq | Operator::NotEq, _, Expr::Literal(Literal::String(wanted))) => Test::Is(wanted),
+        (Operator::EqRegex | Operator::NotEqRegex, _, Expr::Literal(Literal::Regex(pattern))) => Test::Matches(pattern),
         (Operator::Eq | Operator::NotEq, ..) => {
             let operator = operator.as_str();
             return Err(StatementFailure::Refused(format!("right side of '{operator}' must be a tag value string")));
@@ -124,7 +127,15 @@ pub(super) fn holds_for_measurement(
     };
     let Expr::Reference { name, .. } = left else { return Err(StatementFailure::NotOfTags) };
     if name == "_name" {
-        return Ok(is_match(measurement) == is_equality);
+        let matches = match test {
+            Test::Is(wanted) => measurement == wanted,
+            Test::Matches(pattern) => patterns.matches(pattern, measurement),
+        };
+        return Ok(matches == is_equality);
     }
-    Ok(values.get(&**name).is_some_and(|values| values.iter().any(|value| is_match(value)) == is_equality))
+    let has_match = |values: &BTreeSet<Cow<'_, str>>| match test {
+        Test::Is(wanted) => values.contains(wanted),
+        Test::Matches(pattern) => values.iter().any(|value| patterns.matches(pattern, value)),
+    };
+    Ok(values.get(&**name).is_some_and(|values| has_match(values) == is_equality))
 }

@@ -259,7 +259,7 @@ impl SensorListing<'_> {
         let mut count = 0;
         let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::names);
         for (index, part) in self.parts.iter().enumerate() {
-            for batch in part.chosen.entries.chunks(CHOOSE) {
+            for batch in part.chosen.entries.chunks((CHOOSE / (1 + named.len())).max(1)) {
                 for entry in batch {
                     let DirectoryEntry { sensor, fields, .. } = entry;
                     let known = all.entry(&*sensor.measurement).or_default();
@@ -317,7 +317,7 @@ impl SensorListing<'_> {
         let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.run.patterns));
         let mut names: Vec<&str> = names.into_keys().filter(wanted).collect();
         if let Some(condition) = &self.condition {
-            let values = self.tag_values(condition).await?;
+            let (values, _held) = self.tag_values(condition).await?;
             let none = TagValues::new();
             let mut fulfilling = Vec::new();
             for name in names {
@@ -325,6 +325,7 @@ impl SensorListing<'_> {
                 if holds_for_measurement(condition, name, values, self.run.patterns)? {
                     fulfilling.push(name);
                 }
+                self.run.context.budget.pause().await?;
             }
             names = fulfilling;
         }
@@ -334,7 +335,10 @@ impl SensorListing<'_> {
     }
 
     /// Returns the values of the tags in a condition, by measurement.
-    async fn tag_values<'s>(&'s self, condition: &'s Expr) -> Result<BTreeMap<&'s str, TagValues<'s>>, QueryError> {
+    async fn tag_values<'s>(
+        &'s self,
+        condition: &'s Expr,
+    ) -> Result<(BTreeMap<&'s str, TagValues<'s>>, HeldBytes), QueryError> {
         let mut keys = BTreeSet::new();
         condition.each(&mut |part| {
             if let Expr::Reference { name, .. } = part {
@@ -342,16 +346,18 @@ impl SensorListing<'_> {
             }
         });
         let mut all: BTreeMap<&str, TagValues<'_>> = BTreeMap::new();
+        let mut held = self.run.context.budget.hold(0)?;
         for entry in self.parts.iter().flat_map(|part| &part.chosen.entries) {
             let values = all.entry(&*entry.sensor.measurement).or_default();
             for key in &keys {
                 if let Some(value) = entry.tag(key) {
-                    values.entry(key).or_default().insert(value);
+                    let is_new = values.entry(key).or_default().insert(value);
+                    held.grow(usize::from(is_new) * NAME_BYTES)?;
                 }
             }
             self.run.context.budget.pause().await?;
         }
-        Ok(all)
+        Ok((all, held))
     }
 
     /// Returns the sensor keys in order. A key in several policies occurs once.

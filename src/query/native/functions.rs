@@ -52,7 +52,8 @@ impl NativeAggregate {
                 Some((inner, argument)) => (inner, Some(argument)),
                 None => (arguments, None),
             };
-            let inner = Self::from_name(inner).filter(|inner| inner.then.is_none())?;
+            // Only one level, and checked before the call, because a URL has room for 16,000.
+            let inner = Self::from_name(inner).filter(|_| !inner.contains('('))?;
             let then = Some(transformation(outer, argument)?);
             return Some(Self { name: name.to_owned().into(), then, ..inner });
         }

@@ -14,6 +14,8 @@ use crate::reading::{Sensor, Value};
 
 /// The most windows that are read at first for a part.
 const WINDOWS_AT_FIRST: usize = 10_000;
+/// The most windows that are read at a time.
+const WINDOWS_AT_ONCE: usize = 1 << 16;
 /// The number of series that are ranked at a time.
 const RANKED_AT_A_TIME: usize = 10_000;
 
@@ -141,8 +143,7 @@ pub(super) async fn read_part(
         let names: BTreeSet<String> = order.into_iter().chain(names).collect();
         order = names.into_iter().collect();
     }
-    let steps = entries.len().saturating_mul(16 * (1 + order.len()));
-    budget.run_unpaused(steps, || entries.sort_by(|a, b| compare(a, b, &order)));
+    budget.sort(entries, 1 + order.len(), |a, b| compare(a, b, &order)).await?;
     let first = part.start.as_ref().map_or(0, |start| {
         entries.partition_point(|entry| start.series.compare_entry(entry, &order) == Ordering::Less)
     });
@@ -194,7 +195,7 @@ pub(super) async fn read_part(
         if slice.rest.is_none() {
             reader.entries = &reader.entries[slice.entries..];
         }
-        reader.size = reader.size.saturating_mul(2);
+        reader.size = (reader.size * 2).min(WINDOWS_AT_ONCE);
         reader.series = reader.series.saturating_mul(2);
         budget.pause().await?;
     }

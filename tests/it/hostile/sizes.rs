@@ -10,7 +10,7 @@ const LEVELS: usize = 100_000;
 const BODY_BYTES: u64 = 25 << 20;
 
 /// Returns the status for a chunked body that stops in the middle.
-fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -> u16 {
+pub fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -> u16 {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(format!("{head}\r\nhost: localhost\r\nconnection: close\r\n").as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -
     status.unwrap_or_else(|| panic!("no answer: {answer:?}"))
 }
 
-fn chunk(bytes: &[u8]) -> Vec<u8> {
+pub fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 

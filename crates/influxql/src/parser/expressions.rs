@@ -4,7 +4,7 @@ use super::super::ast::{Expr, Literal, Operator, ReferenceKind, WildcardKind};
 use super::super::duration;
 use super::super::error::ParseError;
 use super::super::token::{Lexeme, TokenKind};
-use super::{MAX_HEIGHT, Parsed, Parser, invalid, parameter_name, unexpected};
+use super::{MAX_HEIGHT, MAX_TERMS, Parsed, Parser, invalid, parameter_name, unexpected};
 
 /// An expression and the height of its tree.
 struct Tree {
@@ -59,6 +59,10 @@ impl Parser<'_, '_> {
                     return Ok(left);
                 }
             };
+            self.terms += usize::from(matches!(operator, Operator::And | Operator::Or));
+            if self.terms > MAX_TERMS {
+                return Err(ParseError::limit("the number of AND and OR in one statement", MAX_TERMS));
+            }
             let right = if matches!(operator, Operator::EqRegex | Operator::NotEqRegex) {
                 Tree::from(Expr::Literal(Literal::Regex(self.required_regex()?)))
             } else {

@@ -5,7 +5,7 @@ use super::super::ast::{
 };
 use super::super::error::ParseError;
 use super::super::token::TokenKind;
-use super::{Parsed, Parser, unexpected};
+use super::{MAX_DIMENSIONS, Parsed, Parser, unexpected};
 
 impl Parser<'_, '_> {
     /// Parses a SELECT after its first word.
@@ -135,6 +135,9 @@ impl Parser<'_, '_> {
             });
             if !self.accept_raw(TokenKind::Comma) {
                 return Ok(dimensions);
+            }
+            if dimensions.len() == MAX_DIMENSIONS {
+                return Err(ParseError::limit("the number of dimensions of one statement", MAX_DIMENSIONS));
             }
         }
     }

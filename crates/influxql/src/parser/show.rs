@@ -1,8 +1,9 @@
 //! Parses SHOW statements.
 
 use super::super::ast::{Cardinality, KeyFilter, Listing, ListingKind, Statement};
+use super::super::error::ParseError;
 use super::super::token::TokenKind;
-use super::{Parsed, Parser, unexpected};
+use super::{MAX_TERMS, Parsed, Parser, unexpected};
 
 impl Parser<'_, '_> {
     pub(super) fn show(&mut self) -> Parsed<Statement> {
@@ -196,6 +197,9 @@ impl Parser<'_, '_> {
                 self.expect(TokenKind::LeftParen)?;
                 let keys = self.list(Self::identifier)?;
                 self.expect(TokenKind::RightParen)?;
+                if keys.len() > MAX_TERMS {
+                    return Err(ParseError::limit("the number of keys of one statement", MAX_TERMS));
+                }
                 Ok(KeyFilter::In(keys))
             }
             TokenKind::Eq => self.identifier().map(KeyFilter::Is),

@@ -51,6 +51,9 @@ pub enum InvalidRename {
     /// A name is empty.
     #[error("a name is empty")]
     Empty,
+    /// The shown name has a control character, which no written name may have.
+    #[error("a shown name has no control characters")]
+    Control,
     /// A name ends with a backslash, so a key that contains it is ambiguous.
     #[error("a name ends with a backslash, and such names cannot be renamed")]
     Backslash,
@@ -102,6 +105,9 @@ impl Rename {
         }
         if from == to {
             return Err(InvalidRename::Same);
+        }
+        if to.chars().any(char::is_control) {
+            return Err(InvalidRename::Control);
         }
         for name in [tag, measurement, from, to] {
             if name.ends_with('\\') {

@@ -59,15 +59,16 @@ impl Groups {
                 }
             };
             numbers.push(number);
-            if place % CHOOSE == 0 {
+            if place % (CHOOSE / (1 + plan.group_by.len())).max(1) == 0 {
                 budget.pause().await?;
             }
         }
         let mut ranks = vec![0; firsts.len()];
         let mut sorted: Vec<usize> = (0..firsts.len()).collect();
         let mut order: Vec<usize> = (0..chosen.len()).collect();
-        budget.run_unpaused((sorted.len() * (1 + plan.group_by.len())).max(order.len()), || {
-            sorted.sort_by(|a, b| tag_order(chosen[firsts[*a]].0, chosen[firsts[*b]].0));
+        let steps = 1 + plan.group_by.len();
+        budget.sort(&mut sorted, steps, |a, b| tag_order(chosen[firsts[*a]].0, chosen[firsts[*b]].0)).await?;
+        budget.run_unpaused(order.len(), || {
             if evaluation.frame.descending {
                 sorted.reverse();
             }
