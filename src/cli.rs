@@ -60,9 +60,9 @@ pub enum Command {
     Query(QueryFlags),
     /// Print readings as a running service acknowledges them.
     Tail(TailFlags),
-    /// Import a file of line protocol, CSV or NDJSON into a running service, and compare the result. Run it again if it
-    /// was interrupted. Exit status: 0 if no row was refused, else 1.
-    Import(ImportFlags),
+    /// Import a file of line protocol, CSV or NDJSON, a database of InfluxDB or a collection of MongoDB into a running
+    /// service, and compare the result. Run it again if it was interrupted. Exit status: 0 if no row was refused, else 1.
+    Import(Box<ImportFlags>),
     /// Export readings of a running service as line protocol, CSV or NDJSON. Run it again if it was interrupted.
     Export(ExportFlags),
     /// Print the completions of a shell.

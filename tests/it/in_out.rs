@@ -1,5 +1,6 @@
 //! Readings in and out: `write`, `query`, `tail`, `import` and `export`.
 
+mod collections;
 mod exports;
 mod imports;
 mod migration;

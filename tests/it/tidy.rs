@@ -51,7 +51,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("http", 8_520),
     ("tcp", 490),
     ("app", 1_100),
-    ("commands", 5_080),
+    ("commands", 5_570),
     ("cli", 580),
     ("dispatch", 100),
 ];
@@ -61,7 +61,7 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_960),
     ("model", 5_930),
-    ("store", 10_920),
+    ("store", 11_020),
     ("store-api", 510),
     ("wal", 2_260),
     ("wire", 1_440),

@@ -23,6 +23,7 @@ mod distributions;
 pub mod document;
 pub mod embedded;
 pub mod figures;
+pub mod foreign;
 pub mod merged;
 pub mod mongo;
 pub mod months;

@@ -44,6 +44,8 @@ pub struct Position {
     pub is_in_statements: bool,
     /// The last completed step of a database of InfluxDB.
     pub step: Option<Step>,
+    /// The place of the last document of a MongoDB collection.
+    pub place_in_collection: Option<String>,
 }
 
 /// The readings of a measurement in a shard of InfluxDB.

@@ -12,7 +12,7 @@ use crate::reading::{Precision, Sensor, Value};
 use crate::wire::line_protocol::write_line;
 
 /// The columns that have the time, if no flag names one.
-const TIME_COLUMNS: [&str; 5] = ["ts", "time", "timestamp", "date", "datetime"];
+pub const TIME_COLUMNS: [&str; 5] = ["ts", "time", "timestamp", "date", "datetime"];
 /// The column that has the measurement, if no flag names one.
 const MEASUREMENT_COLUMN: &str = "measurement";
 /// The prefix of columns that are tags.
@@ -40,6 +40,9 @@ pub struct RowFlags {
     /// CSV and NDJSON: the measurement of all rows [default: the column `measurement`].
     #[arg(long, value_name = "NAME", help_heading = "Rows")]
     pub measurement: Option<String>,
+    /// CSV and NDJSON: the column that has the measurement [default: measurement].
+    #[arg(long, value_name = "COLUMN", conflicts_with = "measurement", help_heading = "Rows")]
+    pub measurement_column: Option<String>,
     /// CSV and NDJSON: the column of the time [default: ts, time, timestamp, date or datetime].
     #[arg(long, value_name = "COLUMN", help_heading = "Rows")]
     pub time: Option<String>,
@@ -84,7 +87,8 @@ impl RowFlags {
         if self.time.as_ref().map_or(TIME_COLUMNS.contains(&&*column.to_ascii_lowercase()), |time| time == column) {
             return Ok(Role::Time);
         }
-        if self.measurement.is_none() && column == MEASUREMENT_COLUMN {
+        let measurement = self.measurement_column.as_deref().unwrap_or(MEASUREMENT_COLUMN);
+        if self.measurement.is_none() && column == measurement {
             return Ok(Role::Measurement);
         }
         if let Some(name) = column.strip_prefix(TAG_PREFIX) {
@@ -112,7 +116,8 @@ impl RowFlags {
     /// Checks that each flag names a column that exists.
     pub fn check_columns(&self, columns: &[String]) -> anyhow::Result<()> {
         let types = self.types.iter().map(|item| item.rsplit_once('=').map_or(&**item, |(column, _)| column));
-        for column in self.time.iter().chain(&self.tags).map(String::as_str).chain(types) {
+        let named = self.time.iter().chain(&self.measurement_column).chain(&self.tags);
+        for column in named.map(String::as_str).chain(types) {
             ensure!(columns.iter().any(|known| known == column), "there is no column {column:?}, only {columns:?}");
         }
         Ok(())
@@ -218,13 +223,20 @@ impl RowParts {
     }
 }
 
-/// Parses a time: an integer of this unit, RFC 3339, or a date with or without a time, which is taken as UTC.
+/// Parses a time: a number of this unit, RFC 3339, or a date with or without a time, which is taken as UTC.
 pub fn parse_time(text: &str, precision: Precision) -> Result<i64, String> {
     if let Ok(number) = text.parse() {
         return precision.to_ns(number).ok_or_else(|| format!("time {text}: out of range"));
     }
+    if let Some(number) = text.parse::<f64>().ok().filter(|number| number.is_finite()) {
+        let whole = number.trunc() as i64;
+        // A double of seconds since 1970 has microseconds.
+        let micros = (number.fract() * precision.unit_ns(whole) as f64 / 1000.0).round() as i64;
+        let time = precision.to_ns(whole).and_then(|time| time.checked_add(micros * 1000));
+        return time.ok_or_else(|| format!("time {text}: out of range"));
+    }
     let time = parse_rfc3339(text).or_else(|| parse_rfc3339(&as_if_in_utc(text)?));
-    time.ok_or_else(|| format!("time {text:?}: expected RFC 3339, a date or an integer"))
+    time.ok_or_else(|| format!("time {text:?}: expected RFC 3339, a date or a number"))
 }
 
 /// Describes how a row is read, for a person to check.

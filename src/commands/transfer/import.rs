@@ -17,10 +17,11 @@ use super::balance::{Balance, quote};
 use super::batch::{Batch, Place, Position, Refusal};
 use super::columns::RowsFormat;
 use super::state::StateFile;
-use super::{BatchSource, InfluxSource, RowFlags, RowReader, Sender, open_source};
+use super::{BatchSource, InfluxSource, MongoSource, RowFlags, RowReader, Sender, open_source};
 use crate::commands::lifetime;
 use crate::commands::post::{Service, Target, url_encode};
 use crate::commands::progress::Progress;
+use crate::config::{StoreUri, redact_uri};
 use crate::reading::Precision;
 
 /// Batches that are read ahead of the one that is being sent.
@@ -31,9 +32,16 @@ const STATE_PAUSE: Duration = Duration::from_millis(200);
 /// The flags of `import`.
 #[derive(Debug, Args)]
 pub struct ImportFlags {
-    /// A file, which may be compressed with gzip or zstd; `-` for the standard input; or a database of a running InfluxDB
-    /// 1.x: influx://[USER:PASSWORD@]HOST:PORT/DATABASE.
+    /// A file, which may be compressed with gzip or zstd; `-` for the standard input; a database of a running InfluxDB
+    /// 1.x: influx://[USER:PASSWORD@]HOST:PORT/DATABASE; or a database of MongoDB:
+    /// mongodb://[USER:PASSWORD@]HOST/DATABASE.
     pub source: PathBuf,
+    /// MongoDB: the collection. Names of columns are dotted paths in its documents.
+    #[arg(long, value_name = "NAME", help_heading = "MongoDB")]
+    pub collection: Option<String>,
+    /// MongoDB: the path of the array that has a document per reading [default: guessed].
+    #[arg(long, value_name = "PATH", help_heading = "MongoDB")]
+    pub readings: Option<String>,
     #[command(flatten)]
     pub rows: RowFlags,
     /// Only read the rows, and print how they would be written.
@@ -64,10 +72,21 @@ impl ImportFlags {
         self.source.to_str().filter(|source| InfluxSource::is_url(source))
     }
 
+    /// Returns the source if it is an address of MongoDB.
+    fn mongodb(&self) -> Option<&str> {
+        self.source.to_str().filter(|source| MongoSource::is_address(source))
+    }
+
+    /// Returns true if the source is a file or the standard input.
+    fn is_file(&self) -> bool {
+        self.url().is_none() && self.mongodb().is_none()
+    }
+
     /// Returns the name of the source for files beside it. It has no password and no slash of a URL.
     fn name(&self) -> PathBuf {
         match self.url() {
             Some(url) => url.rsplit(['@', '/']).next().unwrap_or_default().into(),
+            None if self.mongodb().is_some() => self.collection.as_deref().unwrap_or_default().into(),
             None if self.source == Path::new("-") => "stdin".into(),
             None => self.source.clone(),
         }
@@ -88,21 +107,14 @@ struct State {
 
 /// Runs the command. Returns true if no row was refused.
 pub fn import(flags: &ImportFlags) -> anyhow::Result<bool> {
-    let mut reader: Box<dyn BatchSource> = match flags.url() {
-        Some(url) => Box::new(InfluxSource::new(url, flags.db.as_deref())?),
-        None => {
-            let rows = RowFlags { needs_time: true, ..flags.rows.clone() };
-            Box::new(RowReader::new(open_source(Some(&flags.source))?, &rows, Some(&flags.source), false)?)
-        }
-    };
-    if let Some(text) = reader.describe() {
-        eprint!("{text}");
-    }
+    let mut reader = open_reader(flags)?;
+    let description = reader.describe().unwrap_or_default();
+    eprint!("{description}");
     if flags.dry_run {
         return dry_run(&mut *reader);
     }
     let target = Target::from_flags(&flags.service)?;
-    let mut import = Import::new(flags, &target)?;
+    let mut import = Import::new(flags, &target, &description)?;
     import.resume(&mut *reader)?;
     let (batches, received) = mpsc::sync_channel::<anyhow::Result<Batch>>(BATCHES_AHEAD);
     thread::scope(|scope| {
@@ -122,6 +134,18 @@ pub fn import(flags: &ImportFlags) -> anyhow::Result<bool> {
         anyhow::Ok(())
     })?;
     import.finish()
+}
+
+fn open_reader(flags: &ImportFlags) -> anyhow::Result<Box<dyn BatchSource>> {
+    if let Some(url) = flags.url() {
+        return Ok(Box::new(InfluxSource::new(url, flags.db.as_deref())?));
+    }
+    let rows = RowFlags { needs_time: true, ..flags.rows.clone() };
+    if let Some(address) = flags.mongodb() {
+        let source = MongoSource::new(address, flags.collection.as_deref(), flags.readings.as_deref(), &rows);
+        return Ok(Box::new(source.with_context(|| redact_uri(address))?));
+    }
+    Ok(Box::new(RowReader::new(open_source(Some(&flags.source))?, &rows, Some(&flags.source), false)?))
 }
 
 /// Reads everything and prints the numbers of rows and of those that cannot be sent.
@@ -158,20 +182,29 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn new(flags: &'a ImportFlags, target: &'a Target) -> anyhow::Result<Self> {
+    /// `description` says how the rows are read.
+    fn new(flags: &'a ImportFlags, target: &'a Target, description: &str) -> anyhow::Result<Self> {
         let mut sender = Sender::new(target, flags.db.as_deref().unwrap_or("default"))?;
         sender.patience = Duration::from_secs(flags.patience.unsigned_abs());
         sender.is_repeatable = true;
-        if flags.url().is_none() && flags.rows.format(Some(&flags.source)) == RowsFormat::Lp {
+        if flags.is_file() && flags.rows.format(Some(&flags.source)) == RowsFormat::Lp {
             sender.precision = flags.rows.precision(Precision::Nanoseconds)?.name();
         }
         let name = flags.name();
         let is_input = flags.source == Path::new("-");
         let state_file =
             (!is_input || flags.progress.is_some()).then(|| StateFile::new(flags.progress.as_deref(), &name));
-        let size = if is_input || flags.url().is_some() { 0 } else { flags.source.metadata()?.len() };
+        let source = match flags.mongodb() {
+            // With other members, tags or types, readings that were sent would not be equal to those that follow.
+            Some(address) => {
+                let address = StoreUri::parse(address).map(|address| address.identity()).unwrap_or_default();
+                format!("of {address}, with the guess {:08x},", crc32c::crc32c(description.as_bytes()))
+            }
+            None if is_input || !flags.is_file() => "of 0 bytes".to_owned(),
+            None => format!("of {} bytes", flags.source.metadata()?.len()),
+        };
         let database = flags.db.as_deref().unwrap_or("its databases");
-        let request = format!("{} of {size} bytes to {database} of {}", name.display(), target.url());
+        let request = format!("{} {source} to {database} of {}", name.display(), target.url());
         Ok(Self {
             flags,
             sender,

@@ -59,23 +59,38 @@ impl ObjectRows {
             let role = self.flags.role(name).map_err(|error| error.to_string())?;
             self.roles.insert(name.to_owned(), role);
         }
-        let text = || match value {
-            Json::String(text) => Ok(text.clone()),
-            Json::Number(number) => Ok(number.to_string()),
-            Json::Bool(is_true) => Ok(is_true.to_string()),
-            _ => Err(format!("{name}: expected a string, number or boolean")),
-        };
-        match &self.roles[name] {
-            Role::Measurement => parts.measurement = Some(text()?),
-            Role::Time if parts.time.is_some() => return Err("two times: name one with --time".to_owned()),
-            Role::Time => parts.time = Some(parse_time(&text()?, self.precision)?),
-            Role::Tag(key) => parts.tags.push((key.clone(), text()?)),
-            Role::Field(..) if is_nested => return Err(format!("{name} is beside fields")),
-            Role::Field(key, field_type) => parts.fields.push((key.clone(), field(name, value, *field_type)?)),
-            Role::Skip => {}
+        let role = &self.roles[name];
+        if is_nested && matches!(role, Role::Field(..)) {
+            return Err(format!("{name} is beside fields"));
         }
-        Ok(())
+        add_member(role, name, value, self.precision, parts)
     }
+}
+
+/// Adds a member of an object to the parts of its row.
+pub fn add_member(
+    role: &Role,
+    name: &str,
+    value: &Json,
+    precision: Precision,
+    parts: &mut RowParts,
+) -> Result<(), String> {
+    let text = || match value {
+        Json::String(text) => Ok(text.clone()),
+        Json::Number(number) => Ok(number.to_string()),
+        Json::Bool(is_true) => Ok(is_true.to_string()),
+        _ => Err(format!("{name}: expected a string, number or boolean")),
+    };
+    match role {
+        Role::Measurement => parts.measurement = Some(text()?),
+        Role::Time if parts.time.is_some() => return Err("two times: name one with --time".to_owned()),
+        Role::Time => parts.time = Some(parse_time(&text()?, precision)?),
+        Role::Tag(_) if value.as_str() == Some("") => {}
+        Role::Tag(key) => parts.tags.push((key.clone(), text()?)),
+        Role::Field(key, field_type) => parts.fields.push((key.clone(), field(name, value, *field_type)?)),
+        Role::Skip => {}
+    }
+    Ok(())
 }
 
 /// Returns the value of a field. Numbers are integers without a point, and floats with one.

@@ -65,6 +65,7 @@ fn put_value(out: &mut String, value: RawBsonRef<'_>) -> Result<(), Detail> {
             put(out, format_args!("{{\"$binary\":{{\"base64\":\"{bytes}\",\"subType\":\"{kind:02x}\"}}}}"));
         }
         // Written by another program.
+        RawBsonRef::ObjectId(id) => put(out, format_args!("{{\"$oid\":\"{id}\"}}")),
         other => put_text(out, &format!("{other:?}")),
     }
     Ok(())
@@ -90,12 +91,12 @@ mod tests {
         let document = doc! {
             "z\"": "a\n", "whole": 2.0, "fraction": 0.1, "nan": f64::NAN, "int": 5, "long": i64::MAX, "on": true,
             "none": Bson::Null, "at": DateTime::from_millis(1_768_485_600_123), "old": DateTime::from_millis(-1),
-            "packed": Binary { subtype: BinarySubtype::Generic, bytes: vec![1, 2] }, "list": [1, { "a": [] }],
+            "packed": Binary { subtype: BinarySubtype::Generic, bytes: vec![1, 2] }, "list": [1, { "a": [] }], "id": bson::oid::ObjectId::from_bytes([7; 12]),
         };
         let raw = RawDocumentBuf::try_from(&document).expect("a document");
         assert_eq!(
             relaxed_json(&raw).expect("well formed"),
-            r#"{"z\"":"a\n","whole":2.0,"fraction":0.1,"nan":{"$numberDouble":"NaN"},"int":5,"long":9223372036854775807,"on":true,"none":null,"at":{"$date":"2026-01-15T14:00:00.123Z"},"old":{"$date":{"$numberLong":"-1"}},"packed":{"$binary":{"base64":"AQI=","subType":"00"}},"list":[1,{"a":[]}]}"#
+            r#"{"z\"":"a\n","whole":2.0,"fraction":0.1,"nan":{"$numberDouble":"NaN"},"int":5,"long":9223372036854775807,"on":true,"none":null,"at":{"$date":"2026-01-15T14:00:00.123Z"},"old":{"$date":{"$numberLong":"-1"}},"packed":{"$binary":{"base64":"AQI=","subType":"00"}},"list":[1,{"a":[]}],"id":{"$oid":"070707070707070707070707"}}"#
         );
     }
 }

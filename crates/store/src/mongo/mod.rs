@@ -39,6 +39,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
+pub(crate) use self::messages::driver_error;
 pub use self::space::CollectionSpace;
 
 use self::abandoned::AbandonedWrites;
