@@ -76,7 +76,8 @@ impl Edits {
         database: &str,
     ) -> Result<(OwnedMutexGuard<()>, OwnedMutexGuard<()>, SemaphorePermit<'_>), IngestError> {
         // In this order nobody waits with a turn that more people need.
-        let of_token = self.token_turns.wait(caller.name()).await;
+        let token = if matches!(caller, Caller::Holder(_)) { caller.name() } else { owner(database) };
+        let of_token = self.token_turns.wait(token).await;
         let of_database = self.database_turns.wait(owner(database)).await;
         let any = self.turns.acquire().await.map_err(|_| IngestError::Stopping)?;
         Ok((of_token, of_database, any))

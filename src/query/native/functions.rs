@@ -52,8 +52,11 @@ impl NativeAggregate {
                 Some((inner, argument)) => (inner, Some(argument)),
                 None => (arguments, None),
             };
-            // Only one level, and checked before the call, because a URL has room for 16,000.
-            let inner = Self::from_name(inner).filter(|_| !inner.contains('('))?;
+            // Only one level: a URL has room for 16,000.
+            if inner.contains('(') {
+                return None;
+            }
+            let inner = Self::from_name(inner)?;
             let then = Some(transformation(outer, argument)?);
             return Some(Self { name: name.to_owned().into(), then, ..inner });
         }

@@ -113,7 +113,7 @@ fn attacks() -> Vec<(&'static str, QueryForm)> {
             QueryForm::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
         ),
         ("2000 operands", QueryForm::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
-        ("100 statements", QueryForm::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
+        ("40 statements", QueryForm::Post(many(40, ";", |_| "SELECT * FROM big".to_owned()))),
         ("everything grouped", api("/api/v1/summary?db=h&step=1s&agg=p50,median,mode&group_by=*&measurement=big")),
         ("a list of 20,000 texts", chosen_by(format!("s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}"))))),
     ]

@@ -43,7 +43,7 @@ fn long_answers_equal_those_that_fit() {
             "SELECT * FROM m GROUP BY site",
             "SELECT w FROM m; SELECT count(v) FROM m; SELECT v FROM m GROUP BY *",
             // Each result fits, but not all of them together.
-            &["SELECT * FROM m WHERE s='01'"; 99].join(";"),
+            &["SELECT * FROM m WHERE s='01'"; 50].join(";"),
             "SELECT v FROM m GROUP BY s LIMIT 1000 OFFSET 500",
             "SELECT median(w), percentile(v, 90), mode(v) FROM m GROUP BY time(1d)",
             "SELECT median(v), count(distinct(v)) FROM m GROUP BY time(36h), site fill(previous)",
