@@ -13,6 +13,7 @@ memory: the greatest resident memory, its ratio to `server.memory`, whether the 
 import argparse
 import collections
 import contextlib
+import http.client
 import os
 import subprocess
 import tempfile
@@ -92,7 +93,8 @@ class Load:
                 turn += 1
                 try:
                     status = self.server.request(method, path, body, headers)[0]
-                except OSError as error:
+                # An answer that cannot be completed is aborted.
+                except (OSError, http.client.HTTPException) as error:
                     status = type(error).__name__
                 self.statuses[what, status] += 1
                 if status != 200 and status != 204:

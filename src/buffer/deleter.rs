@@ -446,6 +446,7 @@ impl Deleter {
     }
 
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        faults::halt_at("removing").await;
         self.delete_readings(gone, sensors).await?;
         // The days follow the pages: see `bucket::day`.
         self.delete_in_days(gone, sensors).await?;

@@ -128,6 +128,29 @@ fn a_write_before_a_drop_empties_the_document_survives_it() {
     }
 }
 
+/// Regression: an instance saw a page that a drop was about to remove, and listed the database again after the drop had
+/// unlisted it. It stayed listed for ever. Found by a run on a busy machine.
+#[test]
+fn a_dropped_database_is_not_listed_again_by_an_instance_that_saw_its_pages() {
+    let (removing, relisting) = (Halt::already_set(), Halt::already_set());
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
+    let here = removing.launch(launch.clone(), "removing").start();
+    let there = relisting.launch(launch, "relisting").start();
+    write(&here, &format!("m,t=a v=1 {START}"));
+    flush(&here);
+    std::thread::scope(|threads| {
+        let drops = threads.spawn(|| run(&here, "DROP DATABASE doomed"));
+        relisting.await_met("the other instance saw a page");
+        removing.lift();
+        wait_until("it is not listed", || !databases(&here).contains(DATABASE));
+        relisting.lift();
+        drops.join().expect("it is dropped");
+    });
+    for server in [&there, &here] {
+        wait_until("it stays so", || !databases(server).contains(DATABASE));
+    }
+}
+
 /// Regression: readings stored before the drop was known had no sensor document until the next interval.
 #[test]
 fn writes_of_another_instance_recreate_a_dropped_database() {

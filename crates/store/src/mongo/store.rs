@@ -13,11 +13,20 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, WriteOutcome};
 use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
+use crate::faults;
 use crate::names::collection_prefix;
 
 impl Store for MongoStore {
     fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>> {
         Some(self)
+    }
+}
+
+impl MongoStore {
+    async fn has_page(&self, database: &str) -> Result<bool> {
+        let buckets = Collections::new(&self.mongo, database).buckets;
+        let any = Query::new(doc! {}).project(doc! { "_id": 1 }).limit(Extent::pages(1));
+        Ok(!self.find(&buckets, any).await?.is_empty())
     }
 }
 
@@ -119,11 +128,16 @@ impl Coordination for MongoStore {
 
     async fn revisit(&self, database: &str) -> Result<()> {
         self.forget(database);
-        let buckets = Collections::new(&self.mongo, database).buckets;
-        let any = Query::new(doc! {}).project(doc! { "_id": 1 }).limit(Extent::pages(1));
         // If there is a page, another instance wrote to the database before it learned of the drop. List it again.
-        if !self.find(&buckets, any).await?.is_empty() {
+        if self.has_page(database).await? {
+            faults::halt_at("relisting").await;
             self.ensure_created(database).await?;
+            // Or the drop removes the page later than this, and may have unlisted the database before it was listed
+            // here. Who creates a database writes its settings first.
+            let is_set = self.read_settings().await?.iter().any(|(name, _)| name == database);
+            if !is_set && !self.has_page(database).await? {
+                self.unlist_database(database).await?;
+            }
         }
         Ok(())
     }
