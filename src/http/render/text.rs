@@ -154,15 +154,14 @@ impl Text {
     async fn send_pieces(&mut self) -> Result<(), QueryError> {
         let Some(sender) = &self.sender else { return Ok(()) };
         while let Some(piece) = self.pieces.pop_front() {
+            if let Ok(place) = sender.try_reserve() {
+                place.send(Ok(piece));
+                continue;
+            }
             // A client that reads slowly must not keep the turn that others wait for.
-            let sent = match sender.try_reserve() {
-                Ok(place) => Ok(place.send(Ok(piece))),
-                Err(_) => {
-                    let sent = timeout(PIECE_TIMEOUT, sender.send(Ok(piece)));
-                    self.held.budget().without_turn(sent).await?.map_err(|_| QueryError::Disconnected)?
-                }
-            };
-            sent.map_err(|_| QueryError::Disconnected)?;
+            let sent = timeout(PIECE_TIMEOUT, sender.send(Ok(piece)));
+            let sent = self.held.budget().without_turn(sent).await?;
+            sent.ok().and_then(Result::ok).ok_or(QueryError::Disconnected)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ fn server(config: &str) -> Server {
     server.limit_memory(2 << 30);
     write(
         &server,
-        &format!("m,a=x,b=y v=1,t=\"text\" {}\nm,a=z v=2,t=\"texts\" {}", START / SECOND, START / SECOND + 1),
+        format!("m,a=x,b=y v=1,t=\"text\" {}\nm,a=z v=2,t=\"texts\" {}", START / SECOND, START / SECOND + 1),
     );
     server
 }
@@ -93,8 +93,8 @@ fn terms_keys_and_names_are_few() {
     let list = |count: usize| (0..count).map(|n| format!("k{n}")).collect::<Vec<_>>().join(",");
     let group = format!("({})", vec!["a='q'"; 400].join(" OR "));
     for q in [
-        format!("SHOW MEASUREMENTS WHERE {}", vec![&*group; 3].join(" AND ")),
-        format!("SELECT v FROM m WHERE {}", vec![&*group; 3].join(" AND ")),
+        format!("SHOW MEASUREMENTS WHERE {}", [&*group; 3].join(" AND ")),
+        format!("SELECT v FROM m WHERE {}", [&*group; 3].join(" AND ")),
         format!("SELECT count(v) FROM (SELECT v FROM m WHERE {group} AND {group}) WHERE {group}"),
         format!("SHOW TAG VALUES WITH KEY IN ({})", list(1_001)),
         format!("SELECT count(v) FROM m GROUP BY {}", list(101)),
