@@ -36,8 +36,8 @@ const SLICE: Duration = Duration::from_millis(4);
 const BLOCKING: RangeInclusive<usize> = 8..=64;
 /// The share of `server.memory` for each of them. The allocator keeps a few MiB of freed memory for each.
 const MEMORY_PER_THREAD: usize = 16 << 20;
-/// Address space of a thread's stack. Expressions of a query are walked recursively, at most 1,000 levels.
-const STACK_BYTES: usize = 8 << 20;
+/// Address space of a stack in the lane of queries. Expressions of a query are walked recursively, at most 1,000 levels.
+const QUERY_STACK_BYTES: usize = 8 << 20;
 /// Nice values above that of the process. A higher value is a lower priority.
 const NICE_BULK: i32 = 5;
 const NICE_QUERY: i32 = 10;
@@ -121,8 +121,10 @@ fn runtime(lane: Lane, blocking: usize, nice: i32) -> std::io::Result<Runtime> {
         }
     };
     let mut builder = Builder::new_multi_thread();
-    builder.enable_all().thread_name(lane.name()).thread_stack_size(STACK_BYTES);
-    builder.max_blocking_threads(blocking).on_thread_start(prepare);
+    if lane == Lane::Query {
+        builder.thread_stack_size(QUERY_STACK_BYTES);
+    }
+    builder.enable_all().thread_name(lane.name()).max_blocking_threads(blocking).on_thread_start(prepare);
     builder.build()
 }
 

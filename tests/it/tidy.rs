@@ -61,7 +61,7 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_969),
     ("model", 5_930),
-    ("store", 11_030),
+    ("store", 11_040),
     ("store-api", 510),
     ("wal", 2_260),
     ("wire", 1_440),

@@ -8,7 +8,7 @@ use crate::support::prelude::*;
 
 fn server(config: &str) -> Server {
     let server = Launch::embedded().config(config).start();
-    server.limit_memory(2 << 30);
+    server.limit_memory(4 << 30);
     write(
         &server,
         format!("m,a=x,b=y v=1,t=\"text\" {}\nm,a=z v=2,t=\"texts\" {}", START / SECOND, START / SECOND + 1),

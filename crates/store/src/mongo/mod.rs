@@ -101,6 +101,11 @@ impl MongoStore {
         Ok(Collections::new(&self.mongo, database))
     }
 
+    /// Returns the collections of a database, which exist afterwards if `creates`.
+    async fn collections(&self, database: &str, creates: bool) -> Result<Collections> {
+        if creates { self.ensure_created(database).await } else { Ok(Collections::new(&self.mongo, database)) }
+    }
+
     /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
         self.created.lock().remove(database);

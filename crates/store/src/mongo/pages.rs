@@ -31,7 +31,8 @@ impl PageStore for MongoStore {
         let has_new_page =
             |write: &&PageWrite<'_>| write.group.iter().any(|page| has_pending(write, *page, WriteKind::Insert));
         let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor);
-        let collections = match self.ensure_created(database).await {
+        // Only what is new creates a database. Changes must not list a dropped one again.
+        let collections = match self.collections(database, writes.iter().any(|write| has_new_page(&write))).await {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
@@ -268,7 +269,8 @@ impl SensorStore for MongoStore {
     }
 
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome> {
-        let collections = match self.ensure_created(database).await {
+        let has_new = documents.iter().any(|document| document.rev == 0);
+        let collections = match self.collections(database, has_new).await {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); documents.len()],
         };
