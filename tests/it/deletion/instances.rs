@@ -132,7 +132,8 @@ fn a_write_before_a_drop_empties_the_document_survives_it() {
 /// unlisted it. It stayed listed for ever. Found by a run on a busy machine.
 #[test]
 fn a_dropped_database_is_not_listed_again_by_an_instance_that_saw_its_pages() {
-    let (removing, relisting) = (Halt::already_set(), Halt::already_set());
+    let removing = Halt::already_set();
+    let relisting = Halt::already_set();
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
     let here = removing.launch(launch.clone(), "removing").start();
     let there = relisting.launch(launch, "relisting").start();

@@ -137,6 +137,10 @@ impl Coordination for MongoStore {
             let is_set = self.read_settings().await?.iter().any(|(name, _)| name == database);
             if !is_set && !self.has_page(database).await? {
                 self.unlist_database(database).await?;
+                // Another instance may have written meanwhile.
+                if self.has_page(database).await? {
+                    self.ensure_created(database).await?;
+                }
             }
         }
         Ok(())
