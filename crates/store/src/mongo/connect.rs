@@ -99,6 +99,7 @@ impl MongoStore {
             abandoned: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
+            listed: Mutex::default(),
             grouped: Mutex::default(),
             unique: Mutex::default(),
             unmarked: Mutex::default(),

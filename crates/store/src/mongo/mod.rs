@@ -76,6 +76,8 @@ pub struct MongoStore {
     checks: Arc<Semaphore>,
     /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
+    /// Databases that this process has added to the list.
+    listed: Mutex<HashSet<String>>,
     /// Databases whose collection of group documents this process has created or found.
     grouped: Mutex<HashSet<String>>,
     /// Databases whose indexes of `unique` metadata this process has created or found.
@@ -87,8 +89,32 @@ pub struct MongoStore {
 }
 
 impl MongoStore {
-    /// Creates the database's collections unless this process knows that they exist.
+    /// Creates the database's collections and lists it, unless this process knows that both is done.
     async fn ensure_created(&self, database: &str) -> Result<Collections> {
+        let collections = self.collections(database).await?;
+        if !self.is_listed(database) {
+            self.list(database).await?;
+        }
+        Ok(collections)
+    }
+
+    /// Returns true if this process has listed the database and knows of no drop since.
+    fn is_listed(&self, database: &str) -> bool {
+        self.listed.lock().contains(database)
+    }
+
+    async fn list(&self, database: &str) -> Result<()> {
+        let mongo = self.mongo.clone();
+        let name = database.to_owned();
+        let list = async move { setup::list(&mongo, &name).await };
+        self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))?;
+        self.listed.lock().insert(database.to_owned());
+        Ok(())
+    }
+
+    /// Creates the database's collections unless this process knows that they exist. Their validators must be current
+    /// before anything is written.
+    async fn collections(&self, database: &str) -> Result<Collections> {
         let is_known = self.created.lock().contains(database);
         if !is_known {
             let mongo = self.mongo.clone();
@@ -101,14 +127,15 @@ impl MongoStore {
         Ok(Collections::new(&self.mongo, database))
     }
 
-    /// Returns the collections of a database, which exist afterwards if `creates`.
-    async fn collections(&self, database: &str, creates: bool) -> Result<Collections> {
-        if creates { self.ensure_created(database).await } else { Ok(Collections::new(&self.mongo, database)) }
+    /// Returns the collections for a write. Only what is new lists a database: changes must not list a dropped one again.
+    async fn collections_for(&self, database: &str, has_new: bool) -> Result<Collections> {
+        if has_new { self.ensure_created(database).await } else { self.collections(database).await }
     }
 
-    /// Forgets that the database's collections exist.
+    /// Forgets that the database's collections exist and that it is listed.
     fn forget(&self, database: &str) {
         self.created.lock().remove(database);
+        self.listed.lock().remove(database);
         self.grouped.lock().remove(database);
         self.unique.lock().remove(database);
     }

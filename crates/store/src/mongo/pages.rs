@@ -31,8 +31,9 @@ impl PageStore for MongoStore {
         let has_new_page =
             |write: &&PageWrite<'_>| write.group.iter().any(|page| has_pending(write, *page, WriteKind::Insert));
         let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor);
-        // Only what is new creates a database. Changes must not list a dropped one again.
-        let collections = match self.collections(database, writes.iter().any(|write| has_new_page(&write))).await {
+        let has_new = writes.iter().any(|write| has_new_page(&write));
+        let is_first = has_new && !self.is_listed(database);
+        let collections = match self.collections_for(database, has_new).await {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
@@ -70,6 +71,10 @@ impl PageStore for MongoStore {
             self.write(&collections.overflow, overflow, &outcomes),
             transactions
         );
+        // An instance that learned late of a drop may have unlisted the database before the pages were there.
+        if is_first && let Err(error) = self.list(database).await {
+            return vec![WriteOutcome::Failed(error); writes.len()];
+        }
         self.wait_for_newer(database, outcomes.into_inner()).await
     }
 
@@ -270,7 +275,7 @@ impl SensorStore for MongoStore {
 
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome> {
         let has_new = documents.iter().any(|document| document.rev == 0);
-        let collections = match self.collections(database, has_new).await {
+        let collections = match self.collections_for(database, has_new).await {
             Ok(collections) => collections,
             Err(error) => return vec![WriteOutcome::Failed(error); documents.len()],
         };

@@ -57,7 +57,7 @@ pub fn databases(mongo: &Database) -> Collection<Document> {
     mongo.collection("databases")
 }
 
-/// Creates missing collections and indexes, and adds the database to the list.
+/// Creates missing collections and indexes.
 pub async fn create(mongo: &Database, database: &str, kinds: &KindRules) -> Result<(), Error> {
     let collections = Collections::new(mongo, database);
     // Keep the validators of a later version.
@@ -79,7 +79,7 @@ pub async fn create(mongo: &Database, database: &str, kinds: &KindRules) -> Resu
     for (collection, index) in required_indexes(&collections) {
         indexes::create(collection, &index).await?;
     }
-    list(mongo, database).await
+    Ok(())
 }
 
 /// Returns the collections whose validators depend on the kinds of sensors.

@@ -39,12 +39,9 @@ impl DatabaseStore for MongoStore {
     }
 
     async fn create_database(&self, database: &str) -> Result<()> {
-        self.ensure_created(database).await?;
-        // Another process may have unlisted the database since this one found its collections.
-        let mongo = self.mongo.clone();
-        let name = database.to_owned();
-        let list = async move { setup::list(&mongo, &name).await };
-        self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))
+        self.collections(database).await?;
+        // Another process may have unlisted the database since this one listed it.
+        self.list(database).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<()> {
@@ -137,7 +134,7 @@ impl Coordination for MongoStore {
             let is_set = self.read_settings().await?.iter().any(|(name, _)| name == database);
             if !is_set && !self.has_page(database).await? {
                 self.unlist_database(database).await?;
-                // Another instance may have written meanwhile.
+                // Another instance may have written meanwhile. If it writes later, it lists the database after that.
                 if self.has_page(database).await? {
                     self.ensure_created(database).await?;
                 }
