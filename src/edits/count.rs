@@ -33,8 +33,9 @@ impl Edits {
     /// Counts, by database, the acked readings that these targets would remove.
     ///
     /// # Errors
-    /// If the acked readings cannot be stored and read in time, or the deletion would be refused.
+    /// If too many wait, the acked readings cannot be stored and read in time, or the deletion would be refused.
     pub async fn count(&self, caller: &Caller, targets: Vec<DeleteTargets>) -> Result<Vec<DeletionCount>, EditError> {
+        let _place = self.enter(caller, targets.first().map_or("", |target| &target.database))?;
         self.ingest.flush(self.options.timeout).await?;
         let mut counts: Vec<DeletionCount> = Vec::new();
         let mut sensors: HashSet<Box<str>> = HashSet::new();

@@ -29,7 +29,7 @@ impl Edits {
     /// Carries out a deletion by value, even if the caller stops waiting. Returns a message for the client.
     ///
     /// # Errors
-    /// If the deletion fails, or is not complete in time and continues in the background.
+    /// If too many wait, the deletion fails, or it is not complete in time and continues in the background.
     pub async fn delete_by_value(
         self: &Arc<Self>,
         deletion: ValueDeletion,
@@ -37,7 +37,10 @@ impl Edits {
     ) -> Result<Option<String>, EditError> {
         let timeout = self.options.timeout;
         let edits = self.clone();
+        let first = targets.first().map_or("", |target| &target.database);
+        let place = self.enter(&deletion.caller, first)?;
         let task = tokio::spawn(async move {
+            let _place = place;
             let mut messages = Vec::new();
             for target in targets {
                 messages.extend(edits.delete_in(&deletion, target).await?);

@@ -11,6 +11,11 @@ pub enum EditError {
     /// The statement cannot be carried out.
     #[error("{0}")]
     Refused(String),
+    /// A later retry can succeed.
+    #[error(
+        "deletions by value and previews run or wait: {all} at most, {of_token} of one token: retry when some are done"
+    )]
+    Full { all: usize, of_token: usize },
     #[error(transparent)]
     Statement(#[from] StatementFailure),
     #[error(transparent)]

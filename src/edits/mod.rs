@@ -5,6 +5,7 @@ mod count;
 mod delete;
 mod error;
 mod parts;
+mod queue;
 mod resolve;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit, watch};
 pub use self::count::DeletionCount;
 pub use self::delete::ValueDeletion;
 pub use self::error::EditError;
+use self::queue::{Place, Queue};
 use crate::access::Caller;
 use crate::bucket::settings::owner;
 use crate::ingest::{Ingest, IngestError};
@@ -41,6 +43,7 @@ pub struct Edits {
     query: Arc<Query>,
     store: Arc<MergedView>,
     options: EditOptions,
+    queue: Queue,
     turns: Semaphore,
     database_turns: Turns,
     token_turns: Turns,
@@ -62,11 +65,17 @@ impl Edits {
             query,
             store,
             options,
+            queue: Queue::default(),
             turns: Semaphore::new(TURNS),
             database_turns: Turns::default(),
             token_turns: Turns::default(),
             stopping,
         }
+    }
+
+    /// Takes a place of a caller in the queue.
+    fn enter(&self, caller: &Caller, database: &str) -> Result<Place, EditError> {
+        self.queue.enter(token_of(caller, database))
     }
 
     /// Waits until a token and a database have a turn, which lasts until the guards are dropped.
@@ -76,8 +85,7 @@ impl Edits {
         database: &str,
     ) -> Result<(OwnedMutexGuard<()>, OwnedMutexGuard<()>, SemaphorePermit<'_>), IngestError> {
         // In this order nobody waits with a turn that more people need.
-        let token = if matches!(caller, Caller::Holder(_)) { caller.name() } else { owner(database) };
-        let of_token = self.token_turns.wait(token).await;
+        let of_token = self.token_turns.wait(token_of(caller, database)).await;
         let of_database = self.database_turns.wait(owner(database)).await;
         let any = self.turns.acquire().await.map_err(|_| IngestError::Stopping)?;
         Ok((of_token, of_database, any))
@@ -87,4 +95,9 @@ impl Edits {
     fn read_bytes(&self) -> usize {
         self.options.read_bytes / TURNS
     }
+}
+
+/// The name of a caller's token, or without tokens the database that stands for it.
+fn token_of<'a>(caller: &'a Caller, database: &'a str) -> &'a str {
+    if matches!(caller, Caller::Holder(_)) { caller.name() } else { owner(database) }
 }

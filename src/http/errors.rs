@@ -131,6 +131,7 @@ impl From<EditError> for ApiError {
     fn from(error: EditError) -> Self {
         match error {
             EditError::Refused(text) => Self::Bad(text),
+            full @ EditError::Full { .. } => Self::Busy(full.to_string()),
             EditError::Statement(failure) => failure.into(),
             EditError::Ingest(error) => error.into(),
             EditError::Query(error) => error.into(),

@@ -295,6 +295,32 @@ fn a_mark_ends_with_its_deletion_while_it_is_logged() {
     assert!(server.exited().expect("a status").success(), "{}", server.stderr());
 }
 
+/// Regression: deletions went on without their clients and waited without a limit, each with its statement and sensors.
+#[test]
+fn deletions_of_one_token_wait_in_eight_places() {
+    let halt = Halt::already_set();
+    let server = halt.launch(Launch::embedded().config(CONFIG), "part_resolved").start();
+    write(&server, &format!("m,t=a v=20 {START}\n"));
+    let url = server.url(&format!("/query?db={DATABASE}&q={}", encode("DELETE FROM m WHERE v >= 10")));
+    std::thread::scope(|threads| {
+        let (sender, answers) = std::sync::mpsc::channel();
+        for _ in 0..9 {
+            let sender = sender.clone();
+            let url = &url;
+            threads.spawn(move || sender.send(request("POST", url, b"", &[]).expect("an answer")));
+        }
+        let refused = answers.recv_timeout(TIMEOUT).expect("one is refused").expect(503);
+        assert!(refused.text().contains("8 of one token"), "{}", refused.text());
+        halt.lift();
+        for _ in 0..8 {
+            answers.recv_timeout(TIMEOUT).expect("the others are carried out").expect(200);
+        }
+    });
+    // Their places are free again.
+    write(&server, &format!("m,t=a v=20 {START}\n"));
+    delete(&server, "DELETE FROM m WHERE v >= 10");
+}
+
 /// Previews of DELETE, DROP SERIES and DROP MEASUREMENT, and unknown fields.
 #[test]
 fn a_preview_counts_and_changes_nothing() {
