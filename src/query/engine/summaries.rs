@@ -291,10 +291,13 @@ fn unite(all: &mut PageSummaries, of_page: &mut PageSummaries) {
     }
 }
 
-/// The summaries of these fields, whose names all hours share.
+/// The summaries of these fields, whose names all hours share. Without spare capacity, because the cache keeps the list.
 fn with_shared_names(all: &[(Arc<str>, Summary)], fields: &[Arc<str>]) -> Vec<(Arc<str>, Summary)> {
-    let shared = |(name, summary): &(Arc<str>, Summary)| {
-        Some((fields.iter().find(|field| *field == name)?.clone(), summary.clone()))
-    };
-    all.iter().filter_map(shared).collect()
+    let mut shared = Vec::with_capacity(fields.len());
+    for (name, summary) in all {
+        if let Some(field) = fields.iter().find(|field| *field == name) {
+            shared.push((field.clone(), summary.clone()));
+        }
+    }
+    shared
 }
