@@ -2,7 +2,7 @@
 //!
 //! | lane | runs |
 //! |---|---|
-//! | io | connections, heads, bodies of at most [`SMALL_BODY_BYTES`], the WAL, shards, flushes, deletions, timers, health |
+//! | io | connections, heads, bodies, parsing of at most [`SMALL_BODY_BYTES`], the WAL, shards, flushes, deletions, timers, health |
 //! | bulk | decompression, parsing and validation of larger bodies, imports of metadata, changes of settings |
 //! | query | queries from planning to compression, the filters of the tail, the jobs of `upkeep` |
 //!

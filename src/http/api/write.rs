@@ -22,10 +22,10 @@ use crate::http::errors::{
 use crate::http::pairs::Pairs;
 use crate::http::parameters::{DEFAULT_DATABASE, Requester};
 use crate::http::render::json::ack_json;
-use crate::http::server::body::{self, BodyStart, ReadBody, SmallBody};
+use crate::http::server::body::{self, ReadBody, ReceivedBody};
 use crate::http::{App, Health};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
-use crate::lanes::Lane;
+use crate::lanes::{Lane, SMALL_BODY_BYTES};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
@@ -51,20 +51,20 @@ pub async fn write(
     requester: Requester,
 ) -> Response {
     let mut request = WriteRequest { app, endpoint, parts, body, requester };
-    let read = match request.options() {
-        Ok(options) => request.read_small().await.map(|body| (options, body)),
+    let received = match request.options() {
+        Ok(options) => request.receive().await.map(|body| (options, body)),
         Err(error) => Err(error),
     };
-    match read {
+    match received {
         Err(error) => request.respond(Err(error)).await,
-        Ok((options, SmallBody::Complete(body))) => {
+        Ok((options, ReceivedBody::Complete(body))) if body.0.len() <= SMALL_BODY_BYTES => {
             Span::current().record("lane", Lane::current().name());
             let taken = request.take(&options, body).await;
             request.respond(taken).await
         }
-        Ok((options, SmallBody::Large(start))) => {
+        Ok((options, body)) => {
             let lanes = request.app.lanes.clone();
-            lanes.run(Lane::Bulk, Box::pin(request.write_large(options, start))).await
+            lanes.run(Lane::Bulk, Box::pin(request.write_large(options, body))).await
         }
     }
 }
@@ -83,16 +83,21 @@ impl WriteRequest {
         Ok(WriteOptions { warning: unknown, ..options })
     }
 
-    async fn read_small(&mut self) -> ApiResult<SmallBody> {
-        body::read_small(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body).await
+    async fn receive(&mut self) -> ApiResult<ReceivedBody> {
+        body::receive(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body).await
     }
 
-    async fn write_large(mut self, options: WriteOptions, start: BodyStart) -> Response {
-        let taken =
-            match body::read_on(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body, start).await {
-                Ok(body) => self.take(&options, body).await,
-                Err(error) => Err(error),
-            };
+    async fn write_large(mut self, options: WriteOptions, received: ReceivedBody) -> Response {
+        let read = match received {
+            ReceivedBody::Complete(body) => Ok(body),
+            ReceivedBody::Compressed(start) => {
+                body::read_on(&self.app, &self.requester.caller, &self.parts.headers, &mut self.body, start).await
+            }
+        };
+        let taken = match read {
+            Ok(body) => self.take(&options, body).await,
+            Err(error) => Err(error),
+        };
         self.respond(taken).await
     }
 

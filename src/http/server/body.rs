@@ -31,15 +31,14 @@ const PIECE_BYTES: usize = 4 << 10;
 /// A decompressed body, and the admission of its bytes.
 pub type ReadBody = (Bytes, BytesInFlight);
 
-/// A body that may be small.
-pub enum SmallBody {
-    /// It has at most [`SMALL_BODY_BYTES`].
+/// A body that was received in the lane of its connection.
+pub enum ReceivedBody {
     Complete(ReadBody),
-    /// It has more.
-    Large(BodyStart),
+    /// It is compressed and has more than [`SMALL_BODY_BYTES`]. [`read_on`] reads it from its start.
+    Compressed(BodyStart),
 }
 
-/// The received frames of a body.
+/// The received frames of a compressed body.
 pub struct BodyStart {
     frames: Vec<Bytes>,
     pace: Pace,
@@ -98,30 +97,34 @@ pub async fn read_parameters(
     read
 }
 
-/// Reads and decompresses a body up to [`SMALL_BODY_BYTES`]. [`read_on`] reads a larger one again from its start.
-pub async fn read_small(app: &App, caller: &Caller, headers: &HeaderMap, body: &mut Body) -> ApiResult<SmallBody> {
+/// Receives a body, and decompresses at most [`SMALL_BODY_BYTES`]. An uncompressed body is complete: to pass each of its
+/// frames to another lane costs more than to copy them.
+pub async fn receive(app: &App, caller: &Caller, headers: &HeaderMap, body: &mut Body) -> ApiResult<ReceivedBody> {
+    if matches!(Encoding::from_headers(headers)?, Encoding::Identity) {
+        return read(app, caller, headers, body).await.map(ReceivedBody::Complete);
+    }
     BodyLimit::of(app).check_length(headers)?;
     let mut start = BodyStart::new(app);
     let limit = BodyLimit::of(app);
     let limit = BodyLimit { bytes: limit.bytes.min(SMALL_BODY_BYTES), ..limit };
     if limit.check_length(headers).is_err() {
-        return Ok(SmallBody::Large(start));
+        return Ok(ReceivedBody::Compressed(start));
     }
     let mut decoding = decode(app, caller, headers, limit)?;
     while let Some(data) = start.pace.data(body).await? {
         start.frames.push(data.clone());
-        // A compressed body can be large and decompress to nothing.
+        // A large body can decompress to nothing.
         if start.pace.count > SMALL_BODY_BYTES as u64 {
-            return Ok(SmallBody::Large(start));
+            return Ok(ReceivedBody::Compressed(start));
         }
         match decoding.push(&data) {
-            Err(ApiError::TooLarge { .. }) => return Ok(SmallBody::Large(start)),
+            Err(ApiError::TooLarge { .. }) => return Ok(ReceivedBody::Compressed(start)),
             pushed => pushed?,
         }
     }
     match finish(app, caller, decoding, start.pace.count) {
-        Err(ApiError::TooLarge { .. }) => Ok(SmallBody::Large(start)),
-        finished => finished.map(SmallBody::Complete),
+        Err(ApiError::TooLarge { .. }) => Ok(ReceivedBody::Compressed(start)),
+        finished => finished.map(ReceivedBody::Complete),
     }
 }
 
