@@ -32,7 +32,7 @@ ack_timeout = "60s"
 const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
 /// Concurrent connections; each has its own sensors and sends one body at a time.
 const CONNECTIONS: usize = 4;
-const BODIES: usize = 50;
+const BODIES: usize = 30;
 
 struct World {
     server: Server,

@@ -11,7 +11,7 @@ const SECONDS: u64 = 4;
 
 /// Returns the readings per second of the sensor.
 fn rate() -> u64 {
-    scaled([100, 250, 1000])
+    scaled([100, 100, 1000])
 }
 
 tests! {
@@ -72,7 +72,7 @@ fn clients_at_once_fit(mib: u64, percent: u64) {
     let (acked, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let write = |client: u64| {
-            for turn in 0..scaled([10, 20, 400]) {
+            for turn in 0..scaled([10, 10, 400]) {
                 let line = |n| {
                     let text = "x".repeat(usize::try_from(n % 200).expect("small"));
                     format!("m,client={client},sensor={n} v={turn}.5,w={n}i,t=\"{text}\" {}\n", 1_768_485_600 + turn)

@@ -69,9 +69,7 @@ fn left(statement: &str, tag: &str) -> Vec<i64> {
 #[track_caller]
 fn kills(launch: &Launch, statement: &str, first: usize) {
     let mut reached = 0;
-    // A short run kills at every second point, at the others in another store.
-    let step = scaled([2, 2, 1]);
-    let points: Vec<_> = POINTS.into_iter().skip(first % step).step_by(step).collect();
+    let points: Vec<_> = shared(POINTS, first).collect();
     let expected = points.len() * 7 / POINTS.len();
     for (point, certainty) in points {
         // A fresh log, so that this deletion is the first.

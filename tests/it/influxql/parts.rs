@@ -32,9 +32,9 @@ fn ask(server: &Server, parameters: &str, q: &str) -> Answer {
 #[test]
 fn long_answers_equal_those_that_fit() {
     let large = server(Launch::embedded(), LARGE);
-    for store in stores() {
+    for (first, store) in stores().into_iter().enumerate() {
         let small = server(Launch::with_store(store), SMALL);
-        for q in [
+        let questions = [
             "SELECT * FROM m",
             "SELECT * FROM m ORDER BY time DESC",
             "SELECT v, w * 2 FROM m WHERE w > 20 AND t != 'x1'",
@@ -48,7 +48,8 @@ fn long_answers_equal_those_that_fit() {
             "SELECT median(w), percentile(v, 90), mode(v) FROM m GROUP BY time(1d)",
             "SELECT median(v), count(distinct(v)) FROM m GROUP BY time(36h), site fill(previous)",
             "SELECT difference(median(v)) FROM m GROUP BY time(6h), site",
-        ] {
+        ];
+        for q in shared(questions, first) {
             let expected = ask(&large, "", q).expect(200);
             let answer = ask(&small, "", q).expect(200);
             assert!(

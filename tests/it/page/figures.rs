@@ -39,7 +39,7 @@ fn the_time_to_a_chart_is_measured() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
-    let hours = scaled([3_u64, 3, 365]) * 24;
+    let hours = scaled([1_u64, 1, 365]) * 24;
     let now = now();
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {

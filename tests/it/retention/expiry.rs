@@ -225,8 +225,9 @@ fn a_part_that_cannot_be_removed_stops_no_other() {
 
 #[test]
 fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
-    for store in STORES {
-        for point in ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"] {
+    let points = ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"];
+    for (first, store) in STORES.into_iter().enumerate() {
+        for point in shared(points, first) {
             let launch = Launch::with_store(store()).config(CONFIG);
             let mut server = launch.clone().start();
             let time = now() - HOUR;

@@ -92,3 +92,10 @@ pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
     i64::try_from(since.as_nanos()).expect("a time")
 }
+
+/// Returns all items at the scale `long`, otherwise every second one from `first` (0 or 1). Tests of two stores share the
+/// items between them.
+pub fn shared<T>(items: impl IntoIterator<Item = T>, first: usize) -> impl Iterator<Item = T> {
+    let step = scale::scaled([2, 2, 1]);
+    items.into_iter().skip(first % step).step_by(step)
+}
