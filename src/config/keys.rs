@@ -447,7 +447,7 @@ sections! {
         /// Maximum age of cached data about writes of other instances to the same MongoDB: new sensors, new fields of a
         /// sensor that is queried by itself, and the summaries of changed hours.
         cache_max_age: Duration = "5s", duration(MILLISECOND..=HOUR), constant;
-        /// Memory for the cache of hourly summaries that queries have read. One hour of one field takes about 200
+        /// Memory for the cache of hourly summaries that queries have read. One hour of one field takes about 350
         /// bytes.
         cache_bytes: usize = "auto", auto_size(0..=TIB), constant;
         /// Maximum number of sensors in one answer of the sensor list. A cursor returns the rest.

@@ -55,3 +55,26 @@ fn without_a_cache_every_query_reads_the_store() {
     assert_eq!(metric(&server, "hourglass_query_cache_hits_total"), 0.0);
     assert_eq!(metric(&server, "hourglass_query_cache_bytes"), 0.0);
 }
+
+/// Regression: an hour took the memory of four fields, so a day of 1,000 sensors just missed the default cache, and a
+/// dashboard read all of it from the store each time.
+#[test]
+fn a_day_of_a_thousand_sensors_is_remembered() {
+    let server = Launch::embedded().env("HOURGLASS_SERVER_MEMORY", "512MiB").start();
+    let start = START * SECOND + 12 * HOUR;
+    for hour in 0..24 {
+        let time = start + hour * HOUR;
+        let line = |sensor: i64| format!("m,site=s{},sensor={sensor} v={} {time}\n", sensor % 10, sensor + hour);
+        write_to(&server, "db=d&precision=ns", (0..1_000).map(line).collect::<String>());
+    }
+    flush(&server);
+    let range = format!("time >= {start} AND time < {}", start + 24 * HOUR);
+    let ask = || influxql(&server, &format!("SELECT mean(v) FROM m WHERE {range} GROUP BY time(1h), site"));
+    let first = ask();
+    let missed = || metric(&server, "hourglass_query_cache_misses_total");
+    let before = missed();
+    assert_eq!(ask(), first);
+    assert_eq!(missed(), before, "it was read again");
+    let bytes = metric(&server, "hourglass_query_cache_bytes") / 24_000.0;
+    assert!(bytes < 500.0, "{bytes} bytes per hour");
+}
