@@ -307,7 +307,10 @@ fn deletions_of_one_token_wait_in_eight_places() {
         for _ in 0..9 {
             let sender = sender.clone();
             let url = &url;
-            threads.spawn(move || sender.send(request("POST", url, b"", &[]).expect("an answer")));
+            threads.spawn(move || {
+                let answer = request("POST", url, b"", &[]).expect("an answer");
+                sender.send(answer).expect("it is awaited");
+            });
         }
         let refused = answers.recv_timeout(TIMEOUT).expect("one is refused").expect(503);
         assert!(refused.text().contains("8 of one token"), "{}", refused.text());
