@@ -130,6 +130,7 @@ fn the_chart_shows_the_chosen_sensors() {
         browser.click_until("dialog .chip", site, &format!("{names}.length === 1 && {names}[0].includes('site=')"));
         let one = browser.run(&format!("return {names}[0];"));
         assert!(one.as_str().unwrap().contains(&format!("site={site}")), "{one}");
+        browser.wait("document.querySelector('.chip .remove')");
         browser.run("document.querySelector('.chip .remove').click();");
         browser.wait(&format!("{names}.length === 3"));
     }
