@@ -104,9 +104,7 @@ impl MongoStore {
     }
 
     async fn list(&self, database: &str) -> Result<()> {
-        let mongo = self.mongo.clone();
-        let name = database.to_owned();
-        let list = async move { setup::list(&mongo, &name).await };
+        let list = setup::list(setup::databases(&self.mongo), database.to_owned());
         self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))?;
         self.listed.lock().insert(database.to_owned());
         Ok(())

@@ -73,6 +73,7 @@ impl PageStore for MongoStore {
         );
         // An instance that learned late of a drop may have unlisted the database before the pages were there.
         if is_first && let Err(error) = self.list(database).await {
+            self.forget(database);
             return vec![WriteOutcome::Failed(error); writes.len()];
         }
         self.wait_for_newer(database, outcomes.into_inner()).await

@@ -151,9 +151,9 @@ pub async fn prepare_migration(mongo: &Database, database: &str) -> Result<(), E
 }
 
 /// Adds a database to the list.
-pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
+pub async fn list(databases: Collection<Document>, database: String) -> Result<(), Error> {
     let listed = doc! { "$max": { "schemaVersion": versions::schema_version() }, "$unset": { "dropped": 1 } };
-    databases(mongo).update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
+    databases.update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
 }
 
 /// Returns a message for each missing index. Collections that do not exist lack all of their indexes.
