@@ -1,5 +1,6 @@
 //! hourglass stays within `server.memory`.
 
+use crate::support::halt::Halt;
 use crate::support::prelude::*;
 
 /// `server.memory` in these tests.
@@ -188,6 +189,43 @@ fn an_hour_larger_than_the_budget_is_queried_in_parts() {
         let range = format!("from={}&to={}", time(0), time(readings));
         for path in ["/api/v1/summary?step=1m", "/api/v1/readings?max_points=100"] {
             get(&server.url(&format!("{path}&db=d&sensor=acc,m=1&{range}"))).expect(200);
+        }
+    }
+}
+
+/// Regression: an hour's unflushed readings were unpacked at once, so 24 MB of texts were refused until they were stored.
+#[test]
+fn an_unflushed_hour_larger_than_the_budget_is_queried_in_parts() {
+    let halt = Halt::already_set();
+    let server = Launch::embedded().config("[server]\nmemory = \"512MiB\"\n");
+    let server = halt.launch(server, "before_write").start();
+    let (hour, text) = (1_768_485_600, "x".repeat(60_000));
+    for from in (0..400).step_by(100) {
+        let lines = (from..from + 100).map(|n| format!("log n={n}i,t=\"{n}{text}\" {}\n", hour + 11 * n));
+        send_body(&server, "/write?db=d&precision=s", &lines.collect::<String>());
+    }
+    for stored in [false, true] {
+        let exported = get(&server.url("/api/v1/export?db=d&measurement=log")).expect(200);
+        assert_eq!(exported.text().lines().filter(|line| !line.starts_with('#')).count(), 400, "{stored}");
+        for order in ["asc", "desc"] {
+            let mut found = Vec::new();
+            let mut next = String::new();
+            loop {
+                let page = server.fetch(&format!("/api/v1/readings?db=d&sensor=log&order={order}&limit=400{next}"));
+                let readings = page["series"][0]["readings"].as_array().expect("a list").clone();
+                found.extend(readings.iter().map(|reading| (reading["ts"].to_string(), reading["n"].clone())));
+                let Some(cursor) = page["next"].as_str() else { break };
+                next = format!("&cursor={}", encode(cursor));
+            }
+            assert!(found.is_sorted_by(|a, b| if order == "asc" { a.0 < b.0 } else { a.0 > b.0 }), "{stored} {order}");
+            assert_eq!(found.len(), 400, "{stored} {order}");
+        }
+        let count = "SELECT count(t),sum(n) FROM log WHERE n >= 0";
+        let answer = server.fetch(&format!("/query?db=d&epoch=s&q={}", encode(count)));
+        assert_eq!(answer["results"][0]["series"][0]["values"], json!([[0, 400, 79_800]]), "{stored}");
+        if !stored {
+            halt.lift();
+            flush(&server);
         }
     }
 }

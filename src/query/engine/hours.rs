@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::bucket::store::ScannedPage;
+use crate::bucket::store::{Order, ScannedPage};
 use crate::bucket::{Readings, UnflushedHour};
 use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
 
 /// The unflushed readings of one sensor, by hour.
 pub type UnflushedSensor = BTreeMap<Hour, UnflushedHour>;
@@ -16,6 +17,11 @@ pub fn hours_of(range: &Range<i64>) -> Range<Hour> {
         return Hour(0)..Hour(0);
     }
     Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next()
+}
+
+/// The unflushed readings with these times.
+pub fn within(unflushed: UnflushedSensor, times: &Range<i64>) -> UnflushedSensor {
+    unflushed.into_iter().filter_map(|(hour, readings)| Some((hour, readings.within(times)?))).collect()
 }
 
 /// The hours before `scanned`, in order, each with its stored pages and its unflushed readings. Removes these from
@@ -63,4 +69,15 @@ pub fn overlay<'a>(pages: &'a [ScannedPage], unflushed: Option<&UnflushedHour>) 
             Cow::Owned(all)
         }
     }
+}
+
+/// Returns the first half of the selected times of an hour, or `None` if it would be shorter than a millisecond.
+pub fn first_half(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
+    let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
+    let middle = times.start + (times.end - times.start) / 2;
+    let half = match order {
+        Order::Ascending => times.start..middle,
+        Order::Descending => middle..times.end,
+    };
+    (half.end - half.start >= MILLI_NS).then_some(half)
 }

@@ -1,17 +1,17 @@
 //! Readings of sensors as columns of the wanted fields, batch by batch: stored readings with unflushed ones merged in.
 
-use std::collections::VecDeque;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::hours::{by_hour, hours_of, overlay};
+use super::hours::{by_hour, first_half, hours_of, overlay, within};
 use super::summaries::HourSummary;
 use super::{Engine, UnflushedSensor};
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScanResult, ScannedPage};
 use crate::bucket::summary::distribution::Distribution;
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
-use crate::reading::time::MILLI_NS;
 use crate::reading::{Hour, Sensor, Value};
 
 /// Which fields of which readings to read.
@@ -67,6 +67,8 @@ impl PointCursor {
 /// before.
 const PAGES_AT_FIRST: usize = 32;
 const PAGES_MOST: usize = 128;
+/// The unflushed readings that are unpacked at a time take at most this part of a request's memory.
+const UNPACKED_SHARE: usize = 8;
 /// Most stored bytes of readings per batch.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -107,6 +109,24 @@ impl Engine {
     #[must_use]
     pub fn hour_bytes(&self) -> usize {
         self.options.request_bytes / (2 * GROWTH)
+    }
+
+    /// The first of these hours whose unflushed readings are too large to be unpacked together with those of the hours
+    /// before it, unless so few of its times are wanted that they cannot be halved.
+    #[must_use]
+    pub fn too_large(
+        &self,
+        mut unflushed: impl Iterator<Item = impl Borrow<UnflushedHour>>,
+        order: Order,
+        times: &Range<i64>,
+    ) -> Option<Hour> {
+        let mut bytes = 0;
+        unflushed.find_map(|hour| {
+            let hour = hour.borrow();
+            bytes += hour.unpacked_memory();
+            let is_too_large = bytes > self.options.request_bytes / UNPACKED_SHARE;
+            (is_too_large && first_half(order, hour.hour, times).is_some()).then_some(hour.hour)
+        })
     }
 
     /// Starts a scan.
@@ -181,6 +201,14 @@ impl Scan<'_> {
         let batch = self.next..self.next + count;
         let keys: Vec<&str> = sensors[batch.clone()].iter().map(|sensor| &*sensor.key).collect();
         let unflushed = self.engine.unflushed(database, &keys, hours).await?;
+        let unflushed: Vec<_> = unflushed.into_iter().map(|hours| within(hours, &self.wanted.range)).collect();
+        if self
+            .engine
+            .too_large(unflushed.iter().flat_map(BTreeMap::values), Order::Ascending, &self.wanted.range)
+            .is_some()
+        {
+            return Ok(false);
+        }
         let stored =
             self.engine.store.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
         let Some(stored) = budget.waiting(stored).await? else { return Ok(false) };
@@ -197,18 +225,25 @@ impl Scan<'_> {
         let (place, key) = (self.next, &*sensors[self.next].key);
         let (hours, mut unflushed) = match self.rest.take() {
             Some(rest) => rest,
-            None => (hours.clone(), self.engine.unflushed_of(database, key, hours).await?),
+            None => {
+                let unflushed = self.engine.unflushed_of(database, key, hours).await?;
+                (hours.clone(), within(unflushed, &self.wanted.range))
+            }
         };
-        let (ScanResult { pages, mut rest }, times) = self.scan(key, &hours).await?;
+        let (ScanResult { pages, mut rest }, times) = self.scan(key, &hours, &unflushed).await?;
         let (mut scanned, first_hour_end) = (rest.start, hours.start.end_ns().min(self.wanted.range.end));
         let later = if times.end < first_hour_end {
             (rest, scanned) = (hours.clone(), hours.start.next());
-            self.within = Some((times.end..first_hour_end, times.end - times.start));
+            // A gap must not be read in as many parts as what comes before it.
+            let bytes: usize = pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
+            let growth = if bytes < self.engine.hour_bytes() / 2 { 2 } else { 1 };
+            self.within = Some((times.end..first_hour_end, growth * (times.end - times.start)));
             unflushed.clone()
         } else {
             self.within = None;
             unflushed.split_off(&rest.start)
         };
+        let unflushed = within(unflushed, &times);
         self.batch.push_back(SensorPart { place, pages, unflushed, scanned, times });
         if rest.is_empty() {
             self.next += 1;
@@ -220,7 +255,12 @@ impl Scan<'_> {
 
     /// Reads the first of these hours, as many as fit. Of an hour that does not fit, reads the first times that do; the
     /// range of times that is returned then ends within the hour.
-    async fn scan(&self, key: &str, hours: &Range<Hour>) -> Result<(ScanResult, Range<i64>), QueryError> {
+    async fn scan(
+        &self,
+        key: &str,
+        hours: &Range<Hour>,
+        unflushed: &UnflushedSensor,
+    ) -> Result<(ScanResult, Range<i64>), QueryError> {
         let PointsQuery { database, budget, .. } = *self.wanted;
         let (bytes, hour_bytes) = (self.engine.batch_bytes(), self.engine.hour_bytes());
         let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes, hour_bytes };
@@ -233,19 +273,23 @@ impl Scan<'_> {
         };
         loop {
             let projection = Projection { times: times.clone(), ..self.projection.clone() };
-            let scanned = self.engine.store.scan(database, key, ahead.clone(), Order::Ascending, &projection, extent);
-            match budget.waiting(scanned).await {
+            let unpacked = unflushed.range(ahead.clone()).filter_map(|(_, hour)| hour.within(&times));
+            let scanned = match self.engine.too_large(unpacked, Order::Ascending, &times) {
+                Some(hour) => Err(StorageError::HourTooLarge { hour, limit: hour_bytes }),
+                None => {
+                    let scan =
+                        self.engine.store.scan(database, key, ahead.clone(), Order::Ascending, &projection, extent);
+                    budget.waiting(scan).await
+                }
+            };
+            match scanned {
                 Ok(ScanResult { pages, rest }) => {
                     return Ok((ScanResult { pages, rest: rest.start..hours.end }, times));
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
                     ahead = hour..hour.next();
-                    times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
-                    times.end -= (times.end - times.start) / 2;
-                    if times.end - times.start < MILLI_NS {
-                        return Err(QueryError::HourTooLarge { limit });
-                    }
+                    times = first_half(Order::Ascending, hour, &times).ok_or(QueryError::HourTooLarge { limit })?;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -8,11 +8,10 @@ pub use crate::bucket::store::Order;
 use crate::bucket::store::{Extent, GROWTH, Projection, ScanResult};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::Engine;
-use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
+use crate::query::engine::hours::{beside, by_hour, first_half, hours_of, overlay, within};
 use crate::query::engine::memory::memory_of;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Hour;
-use crate::reading::time::MILLI_NS;
 
 /// A part of a range of readings.
 #[derive(Debug)]
@@ -101,7 +100,8 @@ pub(super) async fn read(
     let range = engine.with_readings(budget, &selection.database, &selection.range, true);
     let selection = &Selection { range, ..selection.clone() };
     let mut hours = hours_of(&selection.range);
-    let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
+    let unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
+    let mut unflushed = within(unflushed, &selection.range);
     let _unflushed = budget.hold(unflushed.values().map(UnflushedHour::memory).sum())?;
     let mut held = budget.hold(0)?;
     let mut bytes = 0;
@@ -116,8 +116,19 @@ pub(super) async fn read(
     let mut page: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
-        let scan = engine.store.scan(&selection.database, &selection.sensor, ahead.clone(), order, &projection, extent);
-        let scanned = budget.waiting(scan).await;
+        let unpacked = unflushed.range(ahead.clone()).map(|(_, hour)| hour);
+        let too_large = match order {
+            Order::Ascending => engine.too_large(unpacked, order, &projection.times),
+            Order::Descending => engine.too_large(unpacked.rev(), order, &projection.times),
+        };
+        let scanned = match too_large {
+            Some(hour) => Err(StorageError::HourTooLarge { hour, limit: extent.hour_bytes }),
+            None => {
+                let Selection { database, sensor, .. } = selection;
+                let scan = engine.store.scan(database, sensor, ahead.clone(), order, &projection, extent);
+                budget.waiting(scan).await
+            }
+        };
         let ScanResult { pages, rest } = match scanned {
             Err(StorageError::HourTooLarge { hour, limit }) => {
                 ahead = before(order, &hours, hour);
@@ -130,6 +141,7 @@ pub(super) async fn read(
                 }
                 let times = first_half(order, hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
                 hours = hour..hour.next();
+                unflushed = within(unflushed, &times);
                 projection.times = times.clone();
                 ahead = hours.clone();
                 page = Some(Selection { range: times, ..selection.clone() });
@@ -208,17 +220,6 @@ fn unscanned_hours(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Ran
         Order::Ascending => rest.start..hours.end,
         Order::Descending => hours.start..rest.end,
     }
-}
-
-/// Returns the first half of the selected times of an hour, or `None` if it would be shorter than a millisecond.
-fn first_half(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
-    let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
-    let middle = times.start + (times.end - times.start) / 2;
-    let half = match order {
-        Order::Ascending => times.start..middle,
-        Order::Descending => middle..times.end,
-    };
-    (half.end - half.start >= MILLI_NS).then_some(half)
 }
 
 /// Returns the rest of a range after a part, in this order.

@@ -149,6 +149,22 @@ impl PackedRows {
         }
     }
 
+    /// Appends the readings of another pack that have these times and come later in the WAL.
+    pub fn append_within(&mut self, later: &Self, times: &Range<i64>) {
+        if times.is_empty() {
+            return;
+        }
+        let span = TimeSpan { first: times.start, last: times.end - 1 };
+        let mut walk = Walk::new(later);
+        let mut unpacked = UnpackedRows::default();
+        while walk.position < later.bytes.len() {
+            unpacked.rows.clear();
+            unpacked.cells.clear();
+            unpacked.add(&mut walk, BLOCK, span);
+            unpacked.rows.iter().for_each(|row| self.push(row.stamp, row.time, unpacked.row_cells(row)));
+        }
+    }
+
     /// Removes and returns the readings for which `is_taken(time, stamp)` is true.
     pub fn take_out(&mut self, is_taken: impl Fn(i64, Stamp) -> bool) -> Self {
         let mut unpacked = UnpackedRows::default();

@@ -23,6 +23,8 @@ pub struct ReplayPending;
 pub struct UnflushedHour {
     /// The hour that the readings lie in.
     pub hour: Hour,
+    /// There are no readings at other times of the hour, or they are left out.
+    times: Range<i64>,
     packed: Vec<Arc<PackedRows>>,
     names: Arc<[Arc<str>]>,
 }
@@ -32,7 +34,21 @@ impl UnflushedHour {
     #[must_use]
     pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<PackedRows>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
         let packed: Vec<Arc<PackedRows>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
-        (!packed.is_empty()).then(|| Self { hour, packed, names: names.clone() })
+        let times = hour.start_ns()..hour.end_ns();
+        (!packed.is_empty()).then(|| Self { hour, times, packed, names: names.clone() })
+    }
+
+    /// A copy of the readings with these times; `None` if there are none.
+    #[must_use]
+    pub fn within(&self, times: &Range<i64>) -> Option<Self> {
+        let times = self.times.start.max(times.start)..self.times.end.min(times.end);
+        if times == self.times {
+            return Some(self.clone());
+        }
+        let mut wanted = PackedRows::default();
+        self.packed.iter().for_each(|packed| wanted.append_within(packed, &times));
+        let names = self.names.clone();
+        (!wanted.is_empty()).then(|| Self { hour: self.hour, times, packed: vec![Arc::new(wanted)], names })
     }
 
     /// Bytes of memory in packed form.

@@ -81,6 +81,17 @@ proptest! {
         prop_assert_eq!(describe(&packed, true), expected, "a stable sort keeps the log's order within one time");
     }
 
+    #[test]
+    fn a_range_of_times_is_copied(rows in readings(), start in 0..100_i64, length in 0..60_i64) {
+        let packed = pack(&rows);
+        let times = start * 1_000_000_000..(start + length) * 1_000_000_000;
+        let mut expected = describe_rows(&rows);
+        expected.retain(|row| times.contains(&row.1));
+        let mut within = PackedRows::default();
+        within.append_within(&packed, &times);
+        prop_assert_eq!(describe(&within, false), expected);
+    }
+
     /// Regression: readings with the same time and stamp in two parts were not folded in order. Of two values in one
     /// request, the greater one was kept instead of the last one.
     #[test]
