@@ -34,7 +34,7 @@ def copy_tree():
 
 def cargo(arguments, seconds=None):
     """Returns True if cargo succeeded, and None after a timeout."""
-    environment = dict(os.environ, CARGO_TARGET_DIR=str(COPY.parent / "build"), HOURGLASS_TEST_SCALE="ci")
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(COPY.parent / "build"))
     environment |= {"PROPTEST_MAX_SHRINK_ITERS": "0", "RUST_BACKTRACE": "0"}
     with LOG.open("wb") as log:
         process = subprocess.Popen(["cargo", *arguments], cwd=COPY, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -50,7 +50,7 @@ fn compare_with_model(server: &Server, seed: u64) {
         kept.iter().for_each(|question| model.check_windows(server, question));
         model.check_hours_of_each(server);
     };
-    for round in 0..scaled([3, 3, 12]) {
+    for round in 0..scaled(2, 12) {
         post(&server.url("/write?db=many"), model.write(&mut random), &[]).expect(204);
         ask_again(&model);
         if round % 2 == 0 {

@@ -12,7 +12,7 @@ const SECONDS: u64 = 4;
 
 /// Returns the readings per second of the sensor.
 fn rate() -> u64 {
-    scaled([100, 100, 1000])
+    scaled(100, 1000)
 }
 
 tests! {
@@ -24,7 +24,7 @@ tests! {
 fn an_hour_fits(store: impl Into<String>) {
     let store = store.into();
     let server = Launch::with_store(&store).config("[server]\nmemory = \"128MiB\"\n").start();
-    server.limit_memory(2 << 30);
+    server.limit_memory(4 << 30);
     check_memory_metrics(&server);
     let hour = 1_768_485_600_u64;
     let rate = rate();
@@ -73,7 +73,7 @@ fn clients_at_once_fit(mib: u64, percent: u64) {
     let (acked, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let write = |client: u64| {
-            for turn in 0..scaled([10, 10, 400]) {
+            for turn in 0..scaled(6, 400) {
                 let line = |n| {
                     let text = "x".repeat(usize::try_from(n % 200).expect("small"));
                     format!("m,client={client},sensor={n} v={turn}.5,w={n}i,t=\"{text}\" {}\n", 1_768_485_600 + turn)
@@ -110,7 +110,7 @@ fn clients_at_once_fit(mib: u64, percent: u64) {
 #[test]
 fn an_hour_of_long_texts_fits_into_128_mib() {
     let server = Launch::embedded().config("[server]\nmemory = \"128MiB\"\n").start();
-    server.limit_memory(2 << 30);
+    server.limit_memory(4 << 30);
     let text = "x".repeat(60_000);
     for from in (0..1_000).step_by(50) {
         let body: String = (from..from + 50).map(|n| format!("log t=\"{n}{text}\" {}\n", 1_768_485_600 + n)).collect();
@@ -128,7 +128,7 @@ fn an_hour_of_long_texts_fits_into_128_mib() {
 fn hours_of_many_sensors_fit_into_128_mib() {
     let config = "[server]\nmemory = \"128MiB\"\n[flush]\ninterval = \"2s\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let server = Launch::embedded().config(config).start();
-    server.limit_memory(2 << 30);
+    server.limit_memory(4 << 30);
     let hour = 1_768_485_600_u64;
     let sensors = 40;
     let per_second = rate().div_ceil(70);

@@ -81,7 +81,7 @@ fn greatest_values(all: &[WrittenRecord]) -> BTreeMap<(i64, Arc<str>), (Stamp, V
 
 /// Compares sets by field name, because a column's number does not identify its field.
 fn run() {
-    let mut runner = runner(200_000);
+    let mut runner = runner(100_000);
     let floors = prop_oneof![2 => Just(0), 1 => 1..5_u64];
     let strategy = (records(), records(), records(), floors, 1..4_usize);
     let result = runner.run(&strategy, |(a, b, c, floor, max_readings)| {

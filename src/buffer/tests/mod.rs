@@ -24,9 +24,9 @@ use crate::scale::{scaled, seed};
 /// The only database of the model.
 const DATABASE: &str = "plant";
 
-/// Creates a runner of `in_ci` cases in CI, which depend on the seed only.
-fn runner(in_ci: u32) -> TestRunner {
-    let cases = scaled([in_ci / 4, in_ci, 10 * in_ci]);
+/// Creates a runner of so many cases, or twenty times as many in long tests. They depend on the seed only.
+fn runner(cases: u32) -> TestRunner {
+    let cases = scaled(cases, 20 * cases);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed().to_le_bytes().repeat(4));
     TestRunner::new_with_rng(config, rng)

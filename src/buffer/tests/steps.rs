@@ -239,11 +239,11 @@ fn run_all(with_horizon: bool, by_default: u32) {
 /// No acked reading is lost, revived or set aside.
 #[test]
 fn the_greatest_stamp_of_every_cell_stands() {
-    run_all(false, 18_000);
+    run_all(false, 9_000);
 }
 
 /// Readings of WALs that were silent for longer than the horizon may be set aside and reported, and no others.
 #[test]
 fn only_what_was_silent_beyond_the_horizon_is_set_aside() {
-    run_all(true, 9000);
+    run_all(true, 4_500);
 }

@@ -31,8 +31,9 @@ use std::sync::Arc;
 
 use self::cache::SummaryCache;
 use self::directory::Directory;
+use self::hours::within;
 use self::sensor_cache::SensorCache;
-use super::Budget;
+use super::{Budget, QueryError};
 use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadings};
 use crate::clock::expiry_ns;
 use crate::config::QuerySettings;
@@ -136,5 +137,22 @@ impl Engine {
         hours: &Range<Hour>,
     ) -> Result<UnflushedSensor, ReplayPending> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
+    }
+
+    /// As [`Engine::unflushed`], for a range of times in nanoseconds.
+    ///
+    /// # Errors
+    /// If acked readings may be missing from them, or the budget is exhausted.
+    pub async fn unflushed_within(
+        &self,
+        budget: &Budget,
+        database: &str,
+        sensors: &[&str],
+        range: &Range<i64>,
+    ) -> Result<Vec<UnflushedSensor>, QueryError> {
+        let unflushed = self.unflushed(database, sensors, &hours_of(range)).await?;
+        let bytes = unflushed.iter().flat_map(UnflushedSensor::values).map(UnflushedHour::memory).sum();
+        let _whole_hours = budget.hold(bytes)?;
+        Ok(unflushed.into_iter().map(|hours| within(hours, range)).collect())
     }
 }

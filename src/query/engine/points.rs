@@ -200,8 +200,7 @@ impl Scan<'_> {
         let PointsQuery { database, sensors, budget, .. } = *self.wanted;
         let batch = self.next..self.next + count;
         let keys: Vec<&str> = sensors[batch.clone()].iter().map(|sensor| &*sensor.key).collect();
-        let unflushed = self.engine.unflushed(database, &keys, hours).await?;
-        let unflushed: Vec<_> = unflushed.into_iter().map(|hours| within(hours, &self.wanted.range)).collect();
+        let unflushed = self.engine.unflushed_within(budget, database, &keys, &self.wanted.range).await?;
         if self
             .engine
             .too_large(unflushed.iter().flat_map(BTreeMap::values), Order::Ascending, &self.wanted.range)
@@ -221,13 +220,14 @@ impl Scan<'_> {
     }
 
     async fn read_one(&mut self, hours: &Range<Hour>) -> Result<(), QueryError> {
-        let PointsQuery { database, sensors, .. } = *self.wanted;
+        let PointsQuery { database, sensors, budget, .. } = *self.wanted;
         let (place, key) = (self.next, &*sensors[self.next].key);
         let (hours, mut unflushed) = match self.rest.take() {
             Some(rest) => rest,
             None => {
-                let unflushed = self.engine.unflushed_of(database, key, hours).await?;
-                (hours.clone(), within(unflushed, &self.wanted.range))
+                let range = &self.wanted.range;
+                let unflushed = self.engine.unflushed_within(budget, database, &[key], range).await?;
+                (hours.clone(), unflushed.into_iter().next().unwrap_or_default())
             }
         };
         let (ScanResult { pages, mut rest }, times) = self.scan(key, &hours, &unflushed).await?;

@@ -100,8 +100,9 @@ pub(super) async fn read(
     let range = engine.with_readings(budget, &selection.database, &selection.range, true);
     let selection = &Selection { range, ..selection.clone() };
     let mut hours = hours_of(&selection.range);
-    let unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
-    let mut unflushed = within(unflushed, &selection.range);
+    let sensor = [&*selection.sensor];
+    let unflushed = engine.unflushed_within(budget, &selection.database, &sensor, &selection.range).await?;
+    let mut unflushed = unflushed.into_iter().next().unwrap_or_default();
     let _unflushed = budget.hold(unflushed.values().map(UnflushedHour::memory).sum())?;
     let mut held = budget.hold(0)?;
     let mut bytes = 0;
@@ -115,7 +116,7 @@ pub(super) async fn read(
     let mut ahead = hours.clone();
     let mut page: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
-        let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
+        let mut batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let unpacked = unflushed.range(ahead.clone()).map(|(_, hour)| hour);
         let too_large = match order {
             Order::Ascending => engine.too_large(unpacked, order, &projection.times),
@@ -149,6 +150,8 @@ pub(super) async fn read(
             }
             scanned => scanned?,
         };
+        let decoded: usize = pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::memory).sum();
+        batch.set(decoded)?;
         let selection = page.as_ref().unwrap_or(selection);
         let mut scanned = match order {
             Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),

@@ -15,7 +15,7 @@ const DESCRIBED: u64 = 10 * LINES;
 const TIMES: u64 = 4_999;
 
 fn backups() -> usize {
-    scaled([1, 1, 20])
+    scaled(1, 20)
 }
 
 /// Sends until `stop`. All fields of the nth reading are n, so partial readings are detected.

@@ -25,7 +25,7 @@ fn leave_a_transaction(uri: &str) {
     let session = runtime.block_on(async {
         let client = Client::with_uri_str(uri).await.unwrap();
         // The longest wait is the default.
-        let lifetime = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": scaled([20, 20, 60]) };
+        let lifetime = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": scaled(20, 60) };
         client.database("admin").run_command(lifetime).await.unwrap();
         let mut session = client.start_session().await.unwrap();
         session.start_transaction().await.unwrap();

@@ -35,7 +35,7 @@ fn compare_with_model(server: &mut Server, seed: u64) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
     run(server, &format!("CREATE DATABASE {DATABASE}"));
-    let steps = scaled([25, 25, 120]);
+    let steps = scaled(16, 120);
     for step in 0..steps {
         match random.below(10) {
             0..4 => write(server, &lines(&mut random, &mut model)),

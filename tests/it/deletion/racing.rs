@@ -52,7 +52,7 @@ fn race(mut server: Server, statement: &str) {
             });
         }
         let count = || acked.lock().expect("no panic").len();
-        for _ in 0..scaled([4, 4, 12]) {
+        for _ in 0..scaled(3, 12) {
             let before = count();
             wait_until("some are acked", || count() > before + 20);
             asked = Instant::now();

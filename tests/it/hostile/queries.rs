@@ -123,7 +123,7 @@ pub fn with_data(config: &str) -> Server {
     let server = Launch::embedded().config(config).start();
     server.limit_memory(6 << 30);
     // Readings of `big`.
-    for from in (0..scaled([20_000, 20_000, 100_000])).step_by(10_000) {
+    for from in (0..scaled(20_000, 100_000)).step_by(10_000) {
         let line = |lines: &mut String, n: usize| {
             let _ = writeln!(lines, "big,s=s{} v={}.5 {}", n % 10, n % 977, START + n as i64 * SECOND);
         };

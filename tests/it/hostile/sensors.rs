@@ -44,7 +44,7 @@ fn refused(answer_text: &str, bound: &str) -> usize {
 
 fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
     let server = good.server;
-    let sensors = scaled([100_000, 100_000, 1_000_000]);
+    let sensors = scaled(100_000, 1_000_000);
     let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &invented_sensors(from, time));
     let first = format!("climate,during={} v=1 {START}", what.replace(' ', "-"));
     good.ask("POST", "/write?db=good", &first).expect(204);

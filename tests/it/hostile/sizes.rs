@@ -36,7 +36,7 @@ pub fn chunk(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn settings_and_parameters_are_small() {
     let server = Launch::embedded().start();
-    server.limit_memory(2 << 30);
+    server.limit_memory(4 << 30);
     let tree = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(2_800_000));
     let packed = gzip(tree.as_bytes(), 1);
     let headers = [("content-encoding", "gzip"), ("content-type", "application/json")];

@@ -39,7 +39,7 @@ fn the_time_to_a_chart_is_measured() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
-    let hours = scaled([1_u64, 1, 365]) * 24;
+    let hours = scaled(1_u64, 365) * 24;
     let now = now();
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {
@@ -75,7 +75,7 @@ fn the_time_to_a_chart_is_measured() {
 #[test]
 fn memory_and_delay_of_the_live_view_are_measured() {
     let Some((server, browser)) = page() else { return };
-    let minutes = scaled([0.05, 0.05, 60.0]);
+    let minutes = scaled(0.05, 60.0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| send(&server, &stop));

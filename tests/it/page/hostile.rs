@@ -35,7 +35,7 @@ fn no_view_executes_names() {
     let url = server.url("/api/v1/sensors/m,sensor=texts/meta");
     request("PUT", &url, meta.as_bytes(), &[]).unwrap().expect(200);
     // Each name in every third address, and each address with several names; all combinations in a long run.
-    let step = scaled([3, 3, 1]);
+    let step = scaled(3, 1);
     for (at, name) in NAMES.iter().enumerate() {
         let key = encode(name);
         post(&server.url("/write"), format!("{name} {name}"), &[]);

@@ -57,11 +57,11 @@ fn points() -> Vec<String> {
 
 tests! {
     fn faults_cost_no_history_in_the_embedded_store() =>
-        faults("history, embedded", World::embedded(), 21, scaled([2, 2, 500]));
+        faults("history, embedded", World::embedded(), 21, scaled(2, 500));
     fn faults_cost_no_history_in_mongodb() =>
-        faults("history, MongoDB", World::mongo(1), 22, scaled([2, 2, 500]));
+        faults("history, MongoDB", World::mongo(1), 22, scaled(2, 500));
     fn faults_of_two_instances_cost_no_history() =>
-        faults("history, two instances", World::mongo(2), 23, scaled([1, 1, 500]));
+        faults("history, two instances", World::mongo(2), 23, scaled(1, 500));
 }
 
 #[track_caller]

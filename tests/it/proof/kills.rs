@@ -45,7 +45,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
     let mut random = Random::new(seed);
     let mut reached: BTreeSet<&str> = BTreeSet::new();
     let points: Vec<&str> = shared(POINTS, seed as usize).collect();
-    let cycles = scaled([points.len() + 1, points.len() + 1, 400]);
+    let cycles = scaled(points.len() + 1, 400);
     for cycle in 0..cycles {
         // Each point in turn, then a random moment.
         let point = points.get(cycle % (points.len() + 1)).copied();
@@ -54,7 +54,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
             world.server.kill();
             if let Some(point) = point {
                 // The killed server's log is replayed by the next one, which dies at the point.
-                let nth = if point == "during_replay" { 1 } else { 1 + random.below(scaled([1, 1, 4])) };
+                let nth = if point == "during_replay" { 1 } else { 1 + random.below(scaled(1, 4)) };
                 // If it is not passed that often in time, once is enough.
                 if [nth, 1].iter().any(|nth| ends_at(&mut world, launch, &format!("{point}:{nth}"))) {
                     reached.insert(point);

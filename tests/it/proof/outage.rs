@@ -92,7 +92,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
 }
 
 fn all_readings() -> i64 {
-    scaled([200_000, 200_000, 3_000_000])
+    scaled(200_000, 3_000_000)
 }
 
 fn key(connection: i64, sensor: i64) -> String {

@@ -31,7 +31,7 @@ impl Case {
     /// Causes a fault several times under load; acks must resume after each, and the contents are checked at the end.
     fn inject(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
         let base = self.world.base();
-        for _ in 0..scaled([1, 1, 20]) {
+        for _ in 0..scaled(1, 20) {
             self.oracle.during(&base, |progress| {
                 progress.await_acks(2, RECOVERY);
                 fault(&mut self.set, progress, &self.world.server);
@@ -80,7 +80,7 @@ fn a_faulty_network_costs_no_acks() {
         ("a delay", Fault::Delay(Duration::from_millis(40))),
         ("replies cut at once", Fault::CutReply { after: 0 }),
     ];
-    for (name, fault) in faults.into_iter().take(scaled([3, 3, 6])) {
+    for (name, fault) in faults.into_iter().take(scaled(3, 6)) {
         case.inject(name, |set, progress, _| {
             let primary = set.primary();
             set.proxy(primary).set(fault);
@@ -107,7 +107,7 @@ fn failed_commands_cost_no_acks() {
         ("error 189", doc! { "errorCode": 189 }),
         ("error 11600", doc! { "errorCode": 11600 }),
     ];
-    for (name, data) in faults.into_iter().take(scaled([3, 3, 5])) {
+    for (name, data) in faults.into_iter().take(scaled(3, 5)) {
         case.inject(name, |set, progress, server| {
             for command in ["update", "insert"] {
                 let primary = set.primary();
@@ -186,7 +186,7 @@ fn no_read_after_a_failover_is_older_than_an_ack() {
     let mut set = ReplicaSet::start(Front::Direct);
     let config = "[store]\ncommand_timeout = \"20s\"\n[ingest]\nack_timeout = \"20s\"\n";
     let server = Launch::with_store(set.uri(&fresh_database_name())).config(config).start();
-    for round in 0..scaled([ROUNDS, ROUNDS, 30]) {
+    for round in 0..scaled(ROUNDS, 30) {
         let primary = set.primary();
         let acked = round * 100 + 20;
         for value in round * 100..=acked {

@@ -26,7 +26,7 @@ fn written_to_through_kills(instances: usize) {
     let mut servers: Vec<Server> = (0..instances).map(|_| launch.clone().start()).collect();
     let stored = Stored::in_mongo(mongod(), &name, DATABASE);
     let history = Mutex::new(History::default());
-    let kills = scaled([3, 3, 170]);
+    let kills = scaled(3, 170);
     let conflicts = write_through_kills(&mut servers, &history, kills);
     servers.iter().for_each(|server| assert!(flush(server), "a flush"));
     let history = history.into_inner().expect("no writer panicked");

@@ -81,13 +81,10 @@ fn random_renames_agree_with_a_plain_model() {
     let [embedded, shared] = stores();
     let mut refused = 0;
     let mut edited = 0;
-    for (run, (store, steps, kills)) in [
-        (embedded.clone(), scaled([120, 120, 1500]), 3),
-        (shared, scaled([50, 50, 1000]), 3),
-        (embedded, scaled([20, 20, 300]), 100),
-    ]
-    .into_iter()
-    .enumerate()
+    for (run, (store, steps, kills)) in
+        [(embedded.clone(), scaled(70, 1500), 3), (shared, scaled(30, 1000), 3), (embedded, scaled(20, 300), 100)]
+            .into_iter()
+            .enumerate()
     {
         let mut server = Launch::with_store(store).start();
         let mut random = Random::new(0x5e1a + run as u64);

@@ -96,6 +96,6 @@ pub fn now() -> i64 {
 /// Returns all items at the scale `long`, otherwise every second one from `first` (0 or 1). Tests of two stores share the
 /// items between them.
 pub fn shared<T>(items: impl IntoIterator<Item = T>, first: usize) -> impl Iterator<Item = T> {
-    let step = scale::scaled([2, 2, 1]);
+    let step = scale::scaled(2, 1);
     items.into_iter().skip(first % step).step_by(step)
 }
