@@ -7,7 +7,7 @@ use std::collections::HashMap;
 const PAIRWISE_MAX: usize = 16;
 
 /// Removes repeated fields. `by_key` is scratch space, so that lists without repeated fields need no allocation.
-pub(super) fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, by_key: &mut Vec<usize>) {
+pub fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, by_key: &mut Vec<usize>) {
     if !has_equal_keys(list, by_key) {
         return;
     }

@@ -24,9 +24,10 @@
 
 pub mod json;
 pub mod line_protocol;
+pub mod names;
 
 mod fields;
-mod names;
 mod point;
 
+pub use fields::keep_last_of_equal_keys;
 pub use point::{Point, PointSeries, Points};

@@ -7,10 +7,10 @@ use hourglass_model::reading::{Reason, Rejection};
 
 /// The text of one reading, which may be invalid.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Element<'a> {
+pub struct Element<'a> {
     /// The number of the line, or the index in the array, from 1.
     pub number: usize,
-    /// Includes surrounding white space if the element is a line.
+    /// The text of the reading. Includes surrounding white space if the element is a line.
     pub text: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ enum Layout {
 
 /// The elements of a body. Each byte is read a bounded number of times.
 #[derive(Debug)]
-pub(super) struct Elements<'a> {
+pub struct Elements<'a> {
     body: &'a [u8],
     layout: Layout,
     offset: usize,
@@ -38,6 +38,8 @@ pub(super) struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
+    /// The elements of `body`.
+    #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
         let start = skip_white(body, 0);
         match body.get(start) {

@@ -7,7 +7,7 @@ mod reading;
 use super::point::{Point, PointSeries, Points};
 use hourglass_model::reading::{Limits, Precision, Reason, Rejection};
 
-use elements::{Element, Elements};
+pub use elements::{Element, Elements};
 use reading::JsonReading;
 
 /// A parser that yields the readings of a JSON body one at a time.
