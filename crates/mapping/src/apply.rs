@@ -21,20 +21,17 @@ pub struct MappedPoints<'m, 'a> {
     topic: Option<&'m str>,
     limits: Limits,
     arrival_ns: i64,
-    messages: Messages<'a>,
+    elements: Elements<'a>,
+    /// The whole body, if it is a plain value that was not read yet.
+    plain: Option<Element<'a>>,
     /// The message of which elements are left.
     message: Option<Message<'a>>,
     /// The current reading, which the returned point borrows.
     reading: Option<MappedReading<'a>>,
+    /// The number of elements of the arrays of `each` so far.
+    elements_read: usize,
     skipped: usize,
     notes: Notes,
-}
-
-/// The messages of a body.
-#[derive(Debug)]
-enum Messages<'a> {
-    Json(Elements<'a>),
-    Plain(Option<Element<'a>>),
 }
 
 /// A parsed message.
@@ -49,7 +46,7 @@ struct Message<'a> {
 }
 
 /// Applies a mapping to the body of a message or request. `arrival_ns` only decides which of two instants a local time
-/// means. A reading without a time has none, so the caller stamps it.
+/// means. A reading without a time has none, so the caller stamps it. With `each`, points are numbered by their elements.
 #[must_use]
 pub fn apply<'m, 'a>(
     mapping: &'m Mapping,
@@ -58,18 +55,17 @@ pub fn apply<'m, 'a>(
     limits: Limits,
     arrival_ns: i64,
 ) -> MappedPoints<'m, 'a> {
-    let messages = match mapping.body {
-        BodyFormat::Json => Messages::Json(Elements::new(body)),
-        BodyFormat::Plain => Messages::Plain(Some(Element { number: 1, text: body })),
-    };
+    let is_plain = mapping.body == BodyFormat::Plain;
     MappedPoints {
         mapping,
         topic,
         limits,
         arrival_ns,
-        messages,
+        elements: Elements::new(if is_plain { b"" } else { body }),
+        plain: is_plain.then_some(Element { number: 1, text: body }),
         message: None,
         reading: None,
+        elements_read: 0,
         skipped: 0,
         notes: Notes::default(),
     }
@@ -107,12 +103,13 @@ impl<'a> MappedPoints<'_, 'a> {
     fn advance(&mut self) -> Option<Result<Element<'a>, Rejection>> {
         loop {
             let Some(message) = self.message.take() else {
-                match self.messages.next()? {
-                    Ok(element) => match self.parse(element) {
-                        Ok(message) => self.message = Some(message),
-                        Err(reason) => return Some(Err(reject(element, reason))),
-                    },
+                let element = match self.plain.take().map(Ok).or_else(|| self.elements.next())? {
+                    Ok(element) => element,
                     Err(rejection) => return Some(Err(rejection)),
+                };
+                match self.parse(element) {
+                    Ok(message) => self.message = Some(message),
+                    Err(reason) => return Some(Err(reject(element, reason))),
                 }
                 continue;
             };
@@ -130,9 +127,10 @@ impl<'a> MappedPoints<'_, 'a> {
         }
         let text = std::str::from_utf8(element.text).map_err(|_| Reason::NotUtf8)?;
         let root = match self.mapping.body {
-            BodyFormat::Json => Node::parse(text).map_err(Reason::Json)?,
+            BodyFormat::Json => Node::parse(text),
             BodyFormat::Plain => Node::parse_plain(text),
         };
+        let root = root.map_err(Reason::Json)?;
         if let Some(each) = &self.mapping.each {
             match each.find(Scope { root: &root, element: None }) {
                 Some(Node::Array(items)) if items.len() <= ELEMENTS_MAX => {}
@@ -154,6 +152,9 @@ impl<'a> MappedPoints<'_, 'a> {
             let Some(Node::Array(items)) = each.find(scope) else { return None };
             let index = message.next;
             scope.element = Some((each, items.get(index)?));
+            // The ingest path gives undated readings of one request distinct times by their numbers.
+            self.elements_read += 1;
+            message.element.number = self.elements_read;
             self.notes.add(|| format!("element {index}"));
         }
         let reader = Reader {
@@ -203,17 +204,6 @@ impl<'a> Points<'a> for MappedPoints<'_, 'a> {
             fields: &reading.fields,
             timestamp: reading.timestamp,
         }))
-    }
-}
-
-impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Element<'a>, Rejection>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Json(elements) => elements.next(),
-            Self::Plain(element) => element.take().map(Ok),
-        }
     }
 }
 

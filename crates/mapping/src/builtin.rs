@@ -3,7 +3,20 @@
 use crate::mapping::Mapping;
 
 /// The files of the built-in mappings. Each is named after its mapping.
-const FILES: [&str; 1] = [include_str!("builtin/tasmota-sensor.toml")];
+const FILES: [&str; 12] = [
+    include_str!("builtin/chirpstack.toml"),
+    include_str!("builtin/esphome-binary.toml"),
+    include_str!("builtin/esphome-sensor.toml"),
+    include_str!("builtin/homeassistant-statestream.toml"),
+    include_str!("builtin/owntracks.toml"),
+    include_str!("builtin/plain.toml"),
+    include_str!("builtin/shelly-rpc.toml"),
+    include_str!("builtin/shelly-status.toml"),
+    include_str!("builtin/tasmota-sensor.toml"),
+    include_str!("builtin/tasmota-state.toml"),
+    include_str!("builtin/the-things-stack.toml"),
+    include_str!("builtin/zigbee2mqtt.toml"),
+];
 
 /// The built-in mappings, in the order of their names.
 pub fn all() -> impl Iterator<Item = Mapping> {

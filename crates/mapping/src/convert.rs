@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use hourglass_model::reading::time::{self, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass_model::reading::value::RawValue;
 use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use crate::mapping::{FieldType, TimeFormat, TimeRule};
 
@@ -81,7 +82,7 @@ fn local_ns(text: &str, rule: &TimeRule, arrival_ns: i64) -> Option<i64> {
     // jiff ignores a zone in brackets without an offset.
     let is_plain = !text.contains('[');
     let local: DateTime = text.parse().ok().filter(|_| is_plain)?;
-    let instants = rule.zone.as_ref()?.zone.to_ambiguous_timestamp(local);
+    let instants = TimeZone::get(rule.zone.as_ref()?).ok()?.to_ambiguous_timestamp(local);
     let candidates = [instants.earlier().ok()?, instants.later().ok()?];
     let candidates = candidates.map(|instant| i64::try_from(instant.as_nanosecond()).ok());
     candidates.into_iter().flatten().min_by_key(|ns| ns.abs_diff(arrival_ns))

@@ -51,8 +51,9 @@ mod tests;
 pub use apply::{ELEMENTS_MAX, MappedPoints, apply, explain};
 pub use mapping::{
     BodyFormat, FIELD_RULES_MAX, FieldRule, FieldType, IGNORED_MAX, Mapping, MappingError, NAME_BYTES_MAX, Source,
-    TAGS_MAX, TOPICS_MAX, TimeFormat, TimeRule, Zone,
+    TAGS_MAX, TEXT_BYTES_MAX, TOPICS_MAX, TimeFormat, TimeRule,
 };
 pub use notes::LINES_MAX;
-pub use pointer::{Pointer, SEGMENTS_MAX};
+pub use pointer::Pointer;
 pub use topic::TopicFilter;
+pub use tree::KEYS_MAX;

@@ -22,6 +22,8 @@ pub const TAGS_MAX: usize = 32;
 pub const FIELD_RULES_MAX: usize = 64;
 /// Maximum number of entries of each of `ignore`, `ignore_keys` and `missing`.
 pub const IGNORED_MAX: usize = 64;
+/// Maximum length of the text of a mapping, which bounds all its strings.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a mapping's name.
 pub const NAME_BYTES_MAX: usize = 64;
 
@@ -125,7 +127,7 @@ pub struct TimeRule {
     pub format: TimeFormat,
     /// The zone of local times, such as `Europe/Berlin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<Zone>,
+    pub zone: Option<String>,
     /// An RFC 3339 time. An earlier time is from a clock that is not set, so the arrival counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<String>,
@@ -151,14 +153,6 @@ pub enum TimeFormat {
 
 named!(TimeFormat: S "s", Ms "ms", Us "us", Ns "ns", Rfc3339 "rfc3339", Local "local");
 
-/// A time zone of the IANA database.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Zone {
-    name: String,
-    pub(crate) zone: TimeZone,
-}
-
 /// The problems of a mapping, each with the key that it concerns.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
@@ -170,9 +164,7 @@ impl Mapping {
     /// # Errors
     /// A syntax error, an unknown key, or the problems of [`Mapping::check`].
     pub fn from_toml(text: &str) -> Result<Self, MappingError> {
-        let mapping: Self = toml::from_str(text).map_err(|error| MappingError(vec![error.to_string()]))?;
-        mapping.check()?;
-        Ok(mapping)
+        Self::checked(text.len(), || toml::from_str(text))
     }
 
     /// Parses and checks a mapping in JSON.
@@ -180,7 +172,14 @@ impl Mapping {
     /// # Errors
     /// As [`Mapping::from_toml`].
     pub fn from_json(text: &[u8]) -> Result<Self, MappingError> {
-        let mapping: Self = serde_json::from_slice(text).map_err(|error| MappingError(vec![error.to_string()]))?;
+        Self::checked(text.len(), || serde_json::from_slice(text))
+    }
+
+    fn checked<E: fmt::Display>(bytes: usize, parse: impl FnOnce() -> Result<Self, E>) -> Result<Self, MappingError> {
+        if bytes > TEXT_BYTES_MAX {
+            return Err(MappingError(vec![format!("{bytes} bytes, at most {TEXT_BYTES_MAX} are allowed")]));
+        }
+        let mapping = parse().map_err(|error| MappingError(vec![error.to_string()]))?;
         mapping.check()?;
         Ok(mapping)
     }
@@ -226,9 +225,6 @@ impl Mapping {
             let key = format!("fields[{index}]");
             if let Some(name) = &rule.name {
                 self.check_source(&format!("{key}.name"), name, names::FIELD_KEY, &mut problems);
-                if self.fields[..index].iter().any(|earlier| earlier.name == rule.name && earlier.path == rule.path) {
-                    problems.push(format!("{key}: repeats an earlier rule"));
-                }
             }
             // A field outside of the array would be stored once per element.
             if let Some(each) = &self.each
@@ -265,30 +261,18 @@ impl Mapping {
 
 impl TimeRule {
     fn check(&self, problems: &mut Vec<String>) {
-        let is_local = self.format == TimeFormat::Local;
-        if is_local != self.zone.is_some() {
-            problems.push("time.zone: needed for the format \"local\", and only there".to_owned());
+        match &self.zone {
+            Some(zone) if TimeZone::get(zone).is_err() => {
+                problems.push(format!("time.zone: unknown zone {zone:?}, use a name such as Europe/Berlin or UTC"));
+            }
+            zone if zone.is_some() != (self.format == TimeFormat::Local) => {
+                problems.push("time.zone: needed for the format \"local\", and only there".to_owned());
+            }
+            _ => {}
         }
         if self.not_before.as_deref().is_some_and(|text| time::parse_rfc3339(text).is_none()) {
             problems.push("time.not_before: expected an RFC 3339 time such as 2000-01-01T00:00:00Z".to_owned());
         }
-    }
-}
-
-impl TryFrom<String> for Zone {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        match TimeZone::get(&name) {
-            Ok(zone) => Ok(Self { name, zone }),
-            Err(_) => Err(format!("unknown time zone {name:?}: use a name such as Europe/Berlin or UTC")),
-        }
-    }
-}
-
-impl From<Zone> for String {
-    fn from(zone: Zone) -> Self {
-        zone.name
     }
 }
 

@@ -4,9 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::tree::Node;
 
-/// Maximum number of segments of a pointer.
-pub const SEGMENTS_MAX: usize = 32;
-
 /// A JSON Pointer such as `/ENERGY/Power`; the empty text is the whole message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -59,10 +56,7 @@ impl TryFrom<String> for Pointer {
         if !text.is_empty() && !text.starts_with('/') {
             return Err(format!("path {text:?} must begin with '/' (JSON Pointer), or be empty for the whole message"));
         }
-        let segments: Vec<String> = text.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
-        if segments.len() > SEGMENTS_MAX {
-            return Err(format!("path {text:?} has {} segments, at most {SEGMENTS_MAX} are allowed", segments.len()));
-        }
+        let segments = text.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
         Ok(Self { text, segments })
     }
 }

@@ -7,6 +7,9 @@ use hourglass_model::reading::value::RawValue;
 use hourglass_wire::keep_last_of_equal_keys;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+/// Maximum number of keys of one object of a message, so that a lookup is cheap.
+pub const KEYS_MAX: usize = 1_000;
+
 /// A JSON value. The decoder bounds its depth at 127, so functions on it may recurse.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node<'a> {
@@ -23,13 +26,14 @@ impl<'a> Node<'a> {
         serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))
     }
 
-    /// A payload that is a JSON scalar, or else a text.
-    pub fn parse_plain(text: &'a str) -> Self {
+    /// Parses a payload that is a JSON scalar, or else a text. An empty one is null.
+    pub fn parse_plain(text: &'a str) -> Result<Self, String> {
         let text = text.trim();
         match Self::parse(text) {
-            Ok(node @ (Self::Null | Self::Scalar(_))) => node,
-            _ if text.is_empty() => Self::Null,
-            _ => Self::Scalar(RawValue::String(Cow::Borrowed(text))),
+            Ok(node @ (Self::Null | Self::Scalar(_))) => Ok(node),
+            Ok(Self::Array(_) | Self::Object(_)) => Err("expected one value, not an object or array".to_owned()),
+            Err(_) if text.is_empty() => Ok(Self::Null),
+            Err(_) => Ok(Self::Scalar(RawValue::String(Cow::Borrowed(text)))),
         }
     }
 
@@ -114,6 +118,9 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::new();
         while let Some((Key(key), node)) = map.next_entry()? {
+            if entries.len() == KEYS_MAX {
+                return Err(A::Error::custom(format!("an object has more than {KEYS_MAX} keys")));
+            }
             entries.push((key, node));
         }
         keep_last_of_equal_keys(&mut entries, &mut Vec::new());
