@@ -60,7 +60,7 @@ const CRATES: &[(&str, usize)] = &[
     ("base", 414),
     ("demo", 760),
     ("influxql", 2_969),
-    ("mapping", 990),
+    ("mapping", 993),
     ("model", 5_955),
     ("store", 11_060),
     ("store-api", 510),

@@ -45,8 +45,10 @@ struct Message<'a> {
     is_rejected: bool,
 }
 
-/// Applies a mapping to the body of a message or request. `arrival_ns` only decides which of two instants a local time
-/// means. A reading without a time has none, so the caller stamps it. With `each`, points are numbered by their elements.
+/// Applies a mapping to the body of a message or request.
+///
+/// `arrival_ns` only decides which of two instants a local time means. A reading without a time has none, so the caller
+/// stamps it. With `each`, points are numbered by their elements.
 #[must_use]
 pub fn apply<'m, 'a>(
     mapping: &'m Mapping,
@@ -93,7 +95,8 @@ pub fn explain(mapping: &Mapping, topic: Option<&str>, body: &[u8], limits: Limi
 }
 
 impl<'a> MappedPoints<'_, 'a> {
-    /// The number of messages and elements so far that gave no reading, because every field is null or ignored.
+    /// The number of messages and elements so far that gave neither a reading nor a rejection, because of `only_with` or
+    /// because every field is null or ignored.
     #[must_use]
     pub fn skipped(&self) -> usize {
         self.skipped

@@ -48,7 +48,8 @@ fn integer(text: &str) -> Option<RawValue<'static>> {
     signed.or_else(|| text.parse().ok().map(RawValue::Unsigned))
 }
 
-/// Parses the time of a message, in nanoseconds. A local time that a clock shows twice is the one nearer to the arrival.
+/// Parses the time of a message, in nanoseconds. Of the two instants of an ambiguous local time, it is the one nearer to
+/// the arrival.
 pub(crate) fn timestamp(value: &RawValue<'_>, rule: &TimeRule, arrival_ns: i64) -> Option<i64> {
     let text = text(value);
     let ns = match rule.format {

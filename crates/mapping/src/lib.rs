@@ -24,9 +24,10 @@
 //!   out what `ignore`, `ignore_keys`, the tags, the time or an earlier rule took.
 //! * **Types** stay as in JSON, unless `type` (`float`, `integer`, `boolean`, `string`) converts them. A value that
 //!   does not fit its type rejects the reading.
-//! * **Null** and the texts in `missing` are no values. A message with nothing else is skipped, and one with no path of
-//!   the mapping is rejected.
-//! * **Time**: `s`, `ms`, `us`, `ns`, `rfc3339`, or `local` with a `zone`. Without it, the arrival counts.
+//! * **Null** and the texts in `missing` are no values. A message with nothing else is skipped, as is one without the
+//!   paths in `only_with`. Any other message with none of the fields' paths is rejected.
+//! * **Time**: `s`, `ms`, `us`, `ns`, `rfc3339`, or `local` with a `zone`. Without it, or before `not_before` (a clock
+//!   that is not set), the arrival counts.
 //! * **Arrays**: `each = "/readings"` makes one reading per element, and `/readings/*/temp` is a path in the element.
 //! * `body = "plain"` is for payloads that are one value, such as `21.5` or `ON`; its path is empty.
 //!

@@ -20,7 +20,7 @@ pub const TOPICS_MAX: usize = 16;
 pub const TAGS_MAX: usize = 32;
 /// Maximum number of field rules.
 pub const FIELD_RULES_MAX: usize = 64;
-/// Maximum number of entries of each of `ignore`, `ignore_keys` and `missing`.
+/// Maximum number of entries of each of `only_with`, `ignore`, `ignore_keys` and `missing`.
 pub const IGNORED_MAX: usize = 64;
 /// Maximum length of the text of a mapping, which bounds all its strings.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -52,6 +52,9 @@ pub struct Mapping {
     /// An array with one reading per element. Paths below `EACH/*` are those of the current element.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Pointer>,
+    /// Paths that a message or element must have. Others are skipped, such as the other events of a webhook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_with: Vec<Pointer>,
     /// Paths that are no fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<Pointer>,
@@ -93,7 +96,7 @@ pub enum Source {
 pub struct FieldRule {
     /// A scalar is one field. Each scalar below an object or array is a field, with the keys joined by `_`.
     pub path: Pointer,
-    /// The field's name, or the first part of the names below an object. The default is the last key of a scalar's path.
+    /// The field's name, or the first part of the names below an object. A scalar's default is the last key of its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Source>,
     /// The type to convert to. Without it, a value keeps the type that it has in JSON.
@@ -207,6 +210,7 @@ impl Mapping {
             ("topics", self.topics.len(), TOPICS_MAX),
             ("tags", self.tags.len(), TAGS_MAX),
             ("fields", self.fields.len(), FIELD_RULES_MAX),
+            ("only_with", self.only_with.len(), IGNORED_MAX),
             ("ignore", self.ignore.len(), IGNORED_MAX),
             ("ignore_keys", self.ignore_keys.len(), IGNORED_MAX),
             ("missing", self.missing.len(), IGNORED_MAX),

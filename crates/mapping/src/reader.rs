@@ -36,9 +36,13 @@ pub(crate) struct Reader<'r, 'a> {
 }
 
 impl<'r, 'a> Reader<'r, 'a> {
-    /// Makes the reading; `None` if every field of the message is null or ignored.
+    /// Makes the reading; `None` if the message lacks a path of `only_with`, or if every field is null or ignored.
     pub fn read(mut self) -> Result<Option<MappedReading<'a>>, Reason> {
         let scope = self.scope;
+        if let Some(path) = self.mapping.only_with.iter().find(|path| path.find(scope).is_none()) {
+            self.notes.add(|| format!("no reading: the message has no value at only_with path {:?}", path.as_str()));
+            return Ok(None);
+        }
         self.ignored = self.mapping.ignore.iter().filter_map(|path| path.find(scope)).collect();
         let sensor = self.sensor()?;
         let timestamp = self.timestamp()?;

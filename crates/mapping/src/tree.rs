@@ -1,4 +1,4 @@
-//! A JSON document as a tree that borrows its texts from the body. Unlike `serde_json::Value` it keeps the order of keys.
+//! A JSON document as a tree. Unlike `serde_json::Value`, it borrows its texts from the body and keeps the order of keys.
 
 use std::borrow::Cow;
 use std::fmt;

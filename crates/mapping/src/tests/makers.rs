@@ -43,7 +43,8 @@ fn check_skipped(name: &str, topic: &str, body: &str) {
     assert_eq!(points.skipped(), 1, "{body}");
 }
 
-/// Source: Tasmota documentation, "Matter" (SCD40) and "Power Monitoring Calibration" (ENERGY).
+/// Source: Tasmota documentation, "Matter" (SCD40), "MQTT" (DS18B20) and "DeepSleep" (Epoch). The message with ENERGY is
+/// that of a meter with two channels.
 #[test]
 fn tasmota_sensor() {
     let topic = "tele/tasmota/SENSOR";
@@ -65,6 +66,10 @@ fn tasmota_sensor() {
         ENERGY_Power_0=5i,ENERGY_Power_1=0i,ENERGY_Factor=1.0 arrival";
     check("tasmota-sensor", topic, body, reading);
     check_skipped("tasmota-sensor", topic, r#"{"Time":"2022-01-11T21:57:38"}"#);
+    let body = r#"{"Time":"2017-02-16T10:13:52", "DS18B20":{"Temperature":20.6}}"#;
+    check("tasmota-sensor", topic, body, "tasmota,device=tasmota DS18B20_Temperature=20.6 arrival");
+    let body = r#"{"Time":"2019-09-04T13:08:48","Epoch":1567595328,"ANALOG":{"A0":8}}"#;
+    check("tasmota-sensor", topic, body, "tasmota,device=tasmota ANALOG_A0=8i 2019-09-04T11:08:48Z");
 }
 
 /// Source: Tasmota documentation, "MQTT" and "JSON Status Responses".
@@ -95,11 +100,13 @@ fn zigbee2mqtt() {
 /// Source: Shelly technical documentation, "Switch" (status) and "Notifications" (NotifyStatus, NotifyEvent).
 #[test]
 fn shelly() {
-    let body = r#"{"id":0,"source":"WS_in","output":true,"apower":8.9,"voltage":237.5,"current":0.032,
-        "aenergy":{"total":11.679,"by_minute":[0.000,0.000,0.000],"minute_ts":1654511972},
-        "temperature":{"tC":43.3,"tF":109.9}}"#;
-    let reading = "shelly,component=switch:0,device=shellyplus1pm-a8032abe54dc source=\"WS_in\",output=true,apower=8.9,\
-        voltage=237.5,current=0.032,aenergy_total=11.679,temperature_tC=43.3,temperature_tF=109.9 arrival";
+    let body = r#"{"id":0,"source":"WS_in","output":false,"apower":0,"voltage":225.9,"current":0,"freq":50,
+        "aenergy":{"total":11.679,"by_minute":[0,0,0],"minute_ts":1654511972},
+        "ret_aenergy":{"total":5.817,"by_minute":[0,0,0],"minute_ts":1654511615},
+        "temperature":{"tC":53.3,"tF":127.9}}"#;
+    let reading = "shelly,component=switch:0,device=shellyplus1pm-a8032abe54dc source=\"WS_in\",output=false,apower=0i,\
+        voltage=225.9,current=0i,freq=50i,aenergy_total=11.679,ret_aenergy_total=5.817,temperature_tC=53.3,\
+        temperature_tF=127.9 arrival";
     check("shelly-status", "shellyplus1pm-a8032abe54dc/status/switch:0", body, reading);
     check_skipped("shelly-status", "shellyplus1pm-a8032abe54dc/status/ble", "{}");
 
@@ -149,7 +156,7 @@ fn homeassistant_statestream() {
     check_skipped(name, topic, "");
 }
 
-/// Source: ChirpStack documentation, "Integrations: Events" (up), and the message `UplinkEvent` of its API.
+/// Source: ChirpStack documentation, "Event types" (up, join); `fCnt` and `object` as in `UplinkEvent` of its API.
 #[test]
 fn chirpstack() {
     let body = r#"{"deduplicationId":"3ac7e3c4-4401-4b8d-9386-a5c902f9202d",
@@ -160,8 +167,12 @@ fn chirpstack() {
         "confirmed":false,"data":"qg==","object":{"temperatureSensor":{"1":25.5},"motion":true},
         "rxInfo":[{"gatewayId":"0016c001f153a14c","uplinkId":4217106255,"rssi":-36,"snr":10.5,
         "location":{"latitude":52.3},"context":"E3OWOQ=="}],"txInfo":{"frequency":868100000}}"#;
-    let reading = r"lorawan,application=Test\ application,device=0101010101010101 f_cnt=4i,rssi=-36i,snr=10.5,temperatureSensor_1=25.5,motion=true 2022-07-18T09:34:15.775023242Z";
+    let reading = "lorawan,application=Test\\ application,device=0101010101010101 f_cnt=4i,rssi=-36i,snr=10.5,\
+        temperatureSensor_1=25.5,motion=true 2022-07-18T09:34:15.775023242Z";
     check("chirpstack", "application/17c82e96/device/0101010101010101/event/up", body, reading);
+    // A webhook also gets the other events.
+    let join = r#"{"time":"2022-07-18T09:33:28.823500726+00:00","deviceInfo":{"devEui":"0101010101010101"}}"#;
+    check_skipped("chirpstack", "application/17c82e96/device/0101010101010101/event/up", join);
 }
 
 /// Source: The Things Stack documentation, "Data Formats" (uplink messages) and "MQTT Server" (topics).

@@ -287,6 +287,8 @@ fn tags_identify_the_sensor_so_all_are_needed() {
 
 #[test]
 fn pointers_follow_rfc_6901() {
-    let keys = "fields = [{ path = \"/a~1b\" }, { path = \"/m~0n\" }, { path = \"/l/1\", name = \"l\" }, { path = \"/l/01\" }]";
+    let keys = r#"fields = [
+        { path = "/a~1b" }, { path = "/m~0n" }, { path = "/l/1", name = "l" }, { path = "/l/01" },
+    ]"#;
     assert_eq!(mapped(keys, r#"{"a/b":1,"m~n":2,"l":[3,4]}"#), ["m a/b=1i,m~n=2i,l=4i arrival"]);
 }
