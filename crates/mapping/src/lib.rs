@@ -31,7 +31,10 @@
 //! * **Arrays**: `each = "/readings"` makes one reading per element, and `/readings/*/temp` is a path in the element.
 //! * `body = "plain"` is for payloads that are one value, such as `21.5` or `ON`; its path is empty.
 //!
-//! If a document repeats a key, the last value wins. [`apply`] gives points to the ingest path, [`explain`] a trace.
+//! A message has at most `limits.line_bytes` bytes, 127 levels, [`KEYS_MAX`] keys per object and [`ELEMENTS_MAX`]
+//! elements of `each`. If an object repeats a key, the last value wins.
+//!
+//! [`apply`] gives points to the ingest path, [`explain`] a trace.
 
 #![warn(missing_docs)]
 

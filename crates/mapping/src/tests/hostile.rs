@@ -37,24 +37,62 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// Every reading has fields and valid names, and what `apply` gives is what `explain` says.
+/// A mapping that may fail its checks.
+fn any_mapping() -> impl Strategy<Value = Mapping> {
+    let path = || prop_oneof![Just(String::new()), "(/[a-d*0]){1,3}"];
+    let source = move || {
+        prop_oneof![
+            "[a-d]{0,2}".prop_map(serde_json::Value::from),
+            (0..4_usize).prop_map(|level| serde_json::json!({ "topic": level })),
+            path().prop_map(|path| serde_json::json!({ "path": path })),
+        ]
+    };
+    let field_type = prop_oneof![Just(None), Just(Some("float")), Just(Some("integer")), Just(Some("boolean"))];
+    let field = (path(), prop::option::of(source()), field_type)
+        .prop_map(|(path, name, wanted)| serde_json::json!({ "path": path, "name": name, "type": wanted }));
+    let format = prop_oneof![Just("s"), Just("ns"), Just("rfc3339"), Just("local")];
+    let time = (path(), format, prop_oneof![Just(None), Just(Some("Europe/Berlin")), Just(Some("Mars"))])
+        .prop_map(|(path, format, zone)| serde_json::json!({ "path": path, "format": format, "zone": zone }));
+    let parts = (
+        source(),
+        prop::collection::btree_map("[a-d]", source(), 0..2),
+        prop::collection::vec(field, 0..4),
+        prop::option::of(time),
+        prop::option::of(path()),
+        prop::collection::vec(path(), 0..2),
+    );
+    parts.prop_map(|(measurement, tags, fields, time, each, ignore)| {
+        let mapping = serde_json::json!({
+            "name": "m", "measurement": measurement, "tags": tags, "fields": fields, "time": time, "each": each,
+            "ignore": ignore, "ignore_keys": ["d"], "missing": ["a"],
+        });
+        serde_json::from_value(mapping).expect("a mapping in form")
+    })
+}
+
+/// Checks all built-in mappings and one with an array.
 fn check(topic: &str, body: &[u8]) {
     for mapping in mappings() {
-        let limits = Limits { fields: 20, ..Limits::default() };
-        let mut points = apply(&mapping, Some(topic), body, limits, ARRIVAL);
-        let mut readings = 0;
-        while let Some(point) = points.next() {
-            if let Ok(point) = point {
-                readings += 1;
-                assert!((1..=limits.fields).contains(&point.fields.len()));
-                assert!(point.fields.iter().all(|(key, _)| !key.is_empty() && !key.contains(char::is_control)));
-                assert!(point.sensor(&limits).is_ok());
-            }
-        }
-        let trace = explain(&mapping, Some(topic), body, limits, ARRIVAL);
-        let explained = trace.iter().filter(|line| line.starts_with("reading: ")).count();
-        assert!(explained == readings || trace.len() == LINES_MAX, "{trace:#?}");
+        check_one(&mapping, topic, body);
     }
+}
+
+/// Every reading has fields and valid names, and what `apply` gives is what `explain` says.
+fn check_one(mapping: &Mapping, topic: &str, body: &[u8]) {
+    let limits = Limits { fields: 20, ..Limits::default() };
+    let mut points = apply(mapping, Some(topic), body, limits, ARRIVAL);
+    let mut readings = 0;
+    while let Some(point) = points.next() {
+        if let Ok(point) = point {
+            readings += 1;
+            assert!((1..=limits.fields).contains(&point.fields.len()));
+            assert!(point.fields.iter().all(|(key, _)| !key.is_empty() && !key.contains(char::is_control)));
+            assert!(point.sensor(&limits).is_ok());
+        }
+    }
+    let trace = explain(mapping, Some(topic), body, limits, ARRIVAL);
+    let explained = trace.iter().filter(|line| line.starts_with("reading: ")).count();
+    assert!(explained == readings || trace.len() == LINES_MAX, "{trace:#?}");
 }
 
 proptest! {
@@ -68,6 +106,12 @@ proptest! {
     #[test]
     fn any_json_is_mapped_or_rejected(topic in "[a-d/]{0,8}", value in json()) {
         check(&topic, value.to_string().as_bytes());
+    }
+
+    #[test]
+    fn any_mapping_takes_any_json(mapping in any_mapping(), topic in "[a-d/]{0,8}", value in json()) {
+        let _ = mapping.check();
+        check_one(&mapping, &topic, value.to_string().as_bytes());
     }
 
     #[test]
