@@ -27,6 +27,7 @@ pub mod verify;
 
 pub use hourglass_base::{blocking, clock, faults, files};
 pub use hourglass_influxql as influxql;
+pub use hourglass_mapping as mapping;
 pub use hourglass_model::reading;
 pub use hourglass_store as store;
 pub use hourglass_wal as wal;

@@ -145,8 +145,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         route openapi::document;
     POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
         &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+    POST "/api/v1/ingest/{key}", Write, "write messages as devices send them, through a mapping", "db rp topic ack",
+        &[json("Anything"), (NDJSON, "Text"), (TEXT, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/explain", Write, "dry-run a write: the outcome of each line, without storing it",
-        "db rp precision-write accept_partial ack", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
+        "db rp precision-write accept_partial ack mapping topic", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
         &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
     GET "/api/v1/readings", Read, "get raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points thin format guard epoch", &[],

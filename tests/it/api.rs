@@ -13,6 +13,7 @@ mod formats;
 mod good_faith;
 mod idempotency;
 mod influx_query;
+mod ingest;
 mod json_writes;
 mod limits;
 mod openapi;

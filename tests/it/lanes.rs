@@ -90,8 +90,8 @@ fn each_endpoint_runs_in_its_lane() {
             if !["GET", "POST", "PUT", "PATCH", "DELETE"].contains(&&*method) {
                 continue;
             }
-            let target = path.replace("{key}", "x").replace("{value}", "x");
-            let is_small_write = method == "POST" && target == "/api/v1/readings";
+            let target = path.replace("ingest/{key}", "ingest/plain").replace("{key}", "x").replace("{value}", "x");
+            let is_small_write = method == "POST" && ["/api/v1/readings", "/api/v1/ingest/plain"].contains(&&*target);
             let lane = match &*method {
                 _ if is_small_write || io.contains(&&*target) || io_too.contains(&&*target) => "io",
                 "GET" => "query",

@@ -1,5 +1,7 @@
 //! The mappings for common devices and services.
 
+use std::sync::LazyLock;
+
 use crate::mapping::Mapping;
 
 /// The files of the built-in mappings. Each is named after its mapping.
@@ -18,14 +20,18 @@ const FILES: [&str; 12] = [
     include_str!("builtin/zigbee2mqtt.toml"),
 ];
 
+// A test checks that all of them are valid.
+static ALL: LazyLock<Vec<Mapping>> =
+    LazyLock::new(|| FILES.iter().filter_map(|text| Mapping::from_toml(text).ok()).collect());
+
 /// The built-in mappings, in the order of their names.
-pub fn all() -> impl Iterator<Item = Mapping> {
-    // A test checks that all of them are valid.
-    FILES.iter().filter_map(|text| Mapping::from_toml(text).ok())
+#[must_use]
+pub fn all() -> &'static [Mapping] {
+    &ALL
 }
 
 /// The built-in mapping with this name.
 #[must_use]
-pub fn get(name: &str) -> Option<Mapping> {
-    all().find(|mapping| mapping.name == name)
+pub fn get(name: &str) -> Option<&'static Mapping> {
+    all().iter().find(|mapping| mapping.name == name)
 }

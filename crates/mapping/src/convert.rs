@@ -20,6 +20,19 @@ pub(crate) fn text<'r>(value: &'r RawValue<'_>) -> Cow<'r, str> {
     }
 }
 
+/// The value of a field without a type. As in JSON writes, a number is a float unless that would change it: devices print
+/// `22` for `22.0`.
+pub(crate) fn untyped<'a>(value: &RawValue<'a>) -> RawValue<'a> {
+    // A float of this size converts exactly to i128.
+    let exact = |float: f64, whole: i128| Some(RawValue::Float(float)).filter(|_| float as i128 == whole);
+    let float = match value {
+        RawValue::Integer(v) => exact(*v as f64, i128::from(*v)),
+        RawValue::Unsigned(v) => exact(*v as f64, i128::from(*v)),
+        _ => None,
+    };
+    float.unwrap_or_else(|| value.clone())
+}
+
 /// The value in another type; `None` if that would change it.
 pub(crate) fn typed<'a>(value: &RawValue<'a>, wanted: FieldType) -> Option<RawValue<'a>> {
     Some(match (wanted, value) {

@@ -22,8 +22,8 @@
 //! * **Fields**: a path to a scalar is one field, named after its last key or `name`. A path to an object or array is
 //!   one field per scalar below it, named by the keys joined with `_` (and after `name`, if given). Such a rule leaves
 //!   out what `ignore`, `ignore_keys`, the tags, the time or an earlier rule took.
-//! * **Types** stay as in JSON, unless `type` (`float`, `integer`, `boolean`, `string`) converts them. A value that
-//!   does not fit its type rejects the reading.
+//! * **Types** are those of JSON writes: a number is a float unless that would change it. `type` (`float`, `integer`,
+//!   `boolean`, `string`) converts a value. A value that does not fit its type rejects the reading.
 //! * **Null** and the texts in `missing` are no values. A message with nothing else is skipped, as is one without the
 //!   paths in `only_with`. Any other message with none of the fields' paths is rejected.
 //! * **Time**: `s`, `ms`, `us`, `ns`, `rfc3339`, or `local` with a `zone`. Without it, or before `not_before` (a clock

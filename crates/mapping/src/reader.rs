@@ -213,7 +213,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         names::FIELD_KEY.check(&name, self.limits)?;
         names::check_fields(self.fields.len() + 1, self.limits)?;
         let value = match self.mapping.fields[index].field_type {
-            None => value.clone(),
+            None => convert::untyped(value),
             Some(wanted) => convert::typed(value, wanted).ok_or_else(|| {
                 let text = names::shorten(&convert::text(value));
                 Reason::Json(format!("field {name:?}: {text:?} does not fit the type {}", wanted.name()))

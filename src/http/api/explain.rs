@@ -19,6 +19,7 @@ use crate::http::parameters::Requester;
 use crate::http::render::json;
 use crate::http::server::body::{self, BodyLimit};
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
+use crate::mapping;
 use crate::reading::time::rfc3339;
 use crate::reading::{Hour, Limits, Reason, Rejection};
 use crate::wire::json::Items;
@@ -68,12 +69,16 @@ async fn explain_body(
     let limit = BodyLimit { bytes: BODY_BYTES_MAX, key: "the maximum of a dry run" };
     let (bytes, mut admission) = body::read_parameters(app, &requester.caller, headers, body, limit).await?;
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
-    let is_json = is_json(&bytes);
+    let is_json = is_json(&bytes) || parameters.get("mapping").is_some();
     let options = if is_json { json_options } else { lines_options }?;
     let arrival = options.arrival(&bytes, requester);
     let precision = options.precision;
     let length = bytes.len();
-    let explanation = if is_json {
+    let explanation = if let Some(mapping) = options.mapping {
+        let topic = options.topic.as_deref();
+        let points = |limits| mapping::apply(mapping, topic, &bytes, limits, arrival.received);
+        app.ingest.explain(arrival, points, length).await
+    } else if is_json {
         app.ingest.explain(arrival, |limits: Limits| Items::new(&bytes, precision, limits), length).await
     } else {
         app.ingest.explain(arrival, |limits: Limits| Lines::new(&bytes, precision, limits), length).await

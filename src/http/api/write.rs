@@ -26,12 +26,16 @@ use crate::http::server::body::{self, ReadBody, ReceivedBody};
 use crate::http::{App, Health};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
 use crate::lanes::{Lane, SMALL_BODY_BYTES};
+use crate::mapping::{self, Mapping, builtin};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
 /// The query parameters of line protocol writes, of all versions of InfluxDB.
 const KNOWN_PARAMETERS: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
+
+/// The path of writes through a mapping, before its name.
+const INGEST: &str = "/api/v1/ingest/";
 
 /// A write request.
 struct WriteRequest {
@@ -79,7 +83,10 @@ impl WriteRequest {
         } else {
             Pairs::lenient(sent, KNOWN_PARAMETERS)?
         };
-        let options = WriteOptions::new(&parameters, &self.parts.headers, dialect, &self.requester.caller)?;
+        let mut options = WriteOptions::new(&parameters, &self.parts.headers, dialect, &self.requester.caller)?;
+        if let Some(name) = self.parts.uri.path().strip_prefix(INGEST) {
+            options.mapping = Some(mapping(name)?);
+        }
         Ok(WriteOptions { warning: unknown, ..options })
     }
 
@@ -105,7 +112,11 @@ impl WriteRequest {
         let ingest = &self.app.ingest;
         let precision = options.precision;
         let arrival = options.arrival(&body, &self.requester);
-        let mut ack = if self.endpoint.dialect() == Dialect::Native {
+        let mut ack = if let Some(mapping) = options.mapping {
+            let topic = options.topic.as_deref();
+            let points = |limits| mapping::apply(mapping, topic, &body, limits, arrival.received);
+            ingest.take(arrival, points, admission).await?
+        } else if self.endpoint.dialect() == Dialect::Native {
             ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
         } else {
             ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
@@ -148,6 +159,10 @@ pub(crate) struct WriteOptions {
     is_partial: bool,
     ack: Option<AckLevel>,
     key: Option<String>,
+    /// Makes readings of messages as devices send them.
+    pub mapping: Option<&'static Mapping>,
+    /// The MQTT topic of the messages.
+    pub topic: Option<String>,
     /// A warning about unknown parameters.
     warning: Option<String>,
 }
@@ -161,7 +176,10 @@ impl WriteOptions {
         // Valid JSON readings are always stored.
         let is_partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
         let ack = ack_level(parameters.raw("ack"), headers)?;
-        Ok(Self { database, precision, is_declared, is_partial, ack, key: request_key(headers)?, warning: None })
+        let key = request_key(headers)?;
+        let mapping = parameters.get("mapping").map(mapping).transpose()?;
+        let topic = parameters.get("topic").map(str::to_owned);
+        Ok(Self { database, precision, is_declared, is_partial, ack, key, mapping, topic, warning: None })
     }
 
     /// Makes an arrival with these options and this body, received now.
@@ -278,6 +296,14 @@ fn request_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let invalid =
         || ApiError::Bad(format!("invalid Idempotency-Key: send 1 to {KEY_BYTES_MAX} printable ASCII characters"));
     text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
+}
+
+/// Returns the built-in mapping with this name.
+fn mapping(name: &str) -> ApiResult<&'static Mapping> {
+    builtin::get(name).ok_or_else(|| {
+        let names: Vec<&str> = builtin::all().iter().map(|mapping| &*mapping.name).collect();
+        ApiError::Bad(format!("there is no mapping {name:?}: use {}", names.join(", ")))
+    })
 }
 
 /// Returns `db` or `bucket`, with the retention policy after a slash, if the caller may write to it. A slash in `db` of

