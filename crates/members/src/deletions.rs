@@ -1,0 +1,103 @@
+//! Deletions: logged, remembered in the registry, and answered once all openings know them.
+
+use std::collections::BTreeMap;
+
+use crate::events::{ClientAnswer, Record, RequestId};
+use crate::instance::{AppendBounds, BeatWait, Instance};
+use crate::parts::Purpose;
+use crate::registry::{Deletion, Payload, Registry};
+use crate::stamp::Stamp;
+
+/// A logged deletion on its way.
+#[derive(Clone, Debug)]
+struct PendingDeletion {
+    deletion: Deletion,
+    /// `None` if it was replayed.
+    request: Option<RequestId>,
+    /// Set once the registry remembers it.
+    wait: Option<BeatWait>,
+}
+
+/// The deletions of this opening's WAL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deletions {
+    pending: Vec<PendingDeletion>,
+    /// Clients that wait, with their deadlines.
+    waiting: BTreeMap<RequestId, u64>,
+}
+
+impl Deletions {
+    /// Begins with the deletions that were replayed.
+    pub(crate) fn new(replayed: Vec<Deletion>) -> Self {
+        let pending = |deletion| PendingDeletion { deletion, request: None, wait: None };
+        Self { pending: replayed.into_iter().map(pending).collect(), waiting: BTreeMap::new() }
+    }
+}
+
+impl Instance {
+    pub(crate) fn on_delete(&mut self, request: RequestId, statement: Payload) {
+        let known = self.deletions().len() + self.deletions.pending.len() + self.deletions.waiting.len();
+        let bounds = AppendBounds {
+            expires_boot_ms: Some(self.now.boot_ms + self.config.request_timeout_ms),
+            ..AppendBounds::default()
+        };
+        let purpose = Purpose::Deletion { request, statement: statement.clone() };
+        let is_possible = self.may_ack() && self.registry.is_some() && known < self.config.deletions_max;
+        if !is_possible || !self.append(purpose, Some(Record::Deletion(statement)), bounds) {
+            return self.answer(request, ClientAnswer::Unavailable);
+        }
+        self.deletions.waiting.insert(request, self.now.boot_ms + self.config.deletion_timeout_ms);
+    }
+
+    pub(crate) fn on_deletion_logged(&mut self, request: RequestId, stamp: Stamp, statement: Payload) {
+        self.deletions.pending.push(PendingDeletion {
+            deletion: Deletion { stamp, statement },
+            request: Some(request),
+            wait: None,
+        });
+        self.membership.hurry();
+    }
+
+    /// Adds the logged deletions to a document that is about to be written.
+    pub(crate) fn add_deletions(&self, document: &mut Registry) {
+        for pending in self.deletions.pending.iter().filter(|pending| pending.wait.is_none()) {
+            let is_known = document.deletions.iter().any(|deletion| deletion.stamp == pending.deletion.stamp);
+            if !is_known && document.deletions.len() < self.config.deletions_max {
+                document.deletions.push(pending.deletion.clone());
+            }
+        }
+    }
+
+    /// Begins to wait for others where the registry now remembers a deletion.
+    pub(crate) fn follow_deletions(&mut self, registry: &Registry) {
+        for pending in self.deletions.pending.iter_mut().filter(|pending| pending.wait.is_none()) {
+            if registry.deletions.contains(&pending.deletion) {
+                pending.wait = Some(BeatWait::new(self.now.boot_ms, self.opening, registry));
+            }
+        }
+        self.tick_deletions();
+    }
+
+    pub(crate) fn tick_deletions(&mut self) {
+        let boot_ms = self.now.boot_ms;
+        let mut answers = Vec::new();
+        if let Some(registry) = &self.registry {
+            self.deletions.pending.retain(|pending| {
+                let is_known = pending.wait.as_ref().is_some_and(|wait| wait.is_over(boot_ms, &self.config, registry));
+                if is_known {
+                    answers.extend(pending.request.map(|request| (request, ClientAnswer::Done)));
+                }
+                !is_known
+            });
+        }
+        // A logged deletion will be remembered and take effect, but its client is not told any more.
+        let is_over = |deadline_ms: &u64| boot_ms >= *deadline_ms;
+        let over = self.deletions.waiting.iter().filter(|(_, deadline_ms)| is_over(deadline_ms));
+        answers.extend(over.map(|(request, _)| (*request, ClientAnswer::Unavailable)));
+        for (request, answer) in answers {
+            if self.deletions.waiting.remove(&request).is_some() {
+                self.answer(request, answer);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The settings of a run, drawn from its seed.
+
+use hourglass_members::{Config, Protocol};
+
+use crate::random::Random;
+
+/// A seeded mistake. The simulation makes it around the core; the core has no trace of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// The WAL ignores `not_after`.
+    NoNotAfter,
+    /// A stray after silence gets an ordinary stamp.
+    NoAbove,
+    /// The WAL stamps records of requests that are over.
+    NoDeadline,
+    /// The store is read before the memtables.
+    StoreFirst,
+    /// A stop closes its entry before the flush.
+    ClosedBeforeFlush,
+    /// An entry is not listed any more once it was silent for long.
+    NoticeEnds,
+    /// An owner takes a part that is delivered twice.
+    RepeatedNumbers,
+    /// Bases of request keys are kept by owners instead of the store.
+    KeysAtOwner,
+    /// Probes are answered by the network alone.
+    ProbeWithoutSync,
+}
+
+pub const MISTAKES: [Mistake; 9] = [
+    Mistake::NoNotAfter,
+    Mistake::NoAbove,
+    Mistake::NoDeadline,
+    Mistake::StoreFirst,
+    Mistake::ClosedBeforeFlush,
+    Mistake::NoticeEnds,
+    Mistake::RepeatedNumbers,
+    Mistake::KeysAtOwner,
+    Mistake::ProbeWithoutSync,
+];
+
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub seed: u64,
+    pub mistake: Option<Mistake>,
+    pub nodes: usize,
+    pub clients: usize,
+    /// Length of the part with faults.
+    pub active_us: u64,
+    /// Mean time between faults; zero for none.
+    pub fault_us: u64,
+    /// Greatest distance of a clock from the store's.
+    pub offset_max_ms: u64,
+    pub loss_per_mille: u64,
+    pub delay_per_mille: u64,
+    pub duplicate_per_mille: u64,
+    pub unknown_per_mille: u64,
+    pub flush_us: u64,
+    pub grace_ms: u64,
+    pub has_mixed_versions: bool,
+    /// True for faults of one kind only.
+    pub only_fault: Option<usize>,
+}
+
+impl Profile {
+    pub fn new(seed: u64, mistake: Option<Mistake>) -> Self {
+        let mut random = Random::new(seed ^ 0xabcd_ef01);
+        let mut pick = |values: &[u64]| values[random.index(values.len())];
+        Self {
+            seed,
+            mistake,
+            nodes: pick(&[2, 3, 3, 4, 5]) as usize,
+            clients: pick(&[1, 2, 3]) as usize,
+            active_us: pick(&[20, 30, 40]) * 1_000_000,
+            fault_us: pick(&[0, 1_000, 2_000, 4_000, 4_000, 8_000]) * 1_000,
+            offset_max_ms: pick(&[0, 0, 100, 250]),
+            loss_per_mille: pick(&[0, 0, 5, 50]),
+            delay_per_mille: pick(&[0, 5, 30]),
+            duplicate_per_mille: pick(&[0, 10, 100]),
+            unknown_per_mille: pick(&[0, 5, 30]),
+            flush_us: pick(&[500, 3_000, 15_000]) * 1_000,
+            grace_ms: pick(&[6_000, 12_000, 45_000]),
+            has_mixed_versions: pick(&[0, 0, 0, 1]) == 1,
+            only_fault: (pick(&[0, 1]) == 1).then(|| pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) as usize),
+        }
+    }
+
+    /// Returns the settings of an instance. `kind` chooses among versions.
+    pub fn config(&self, kind: u64) -> Config {
+        let mut config = Config { grace_ms: self.grace_ms, ack_timeout_ms: 6_000, ..Config::default() };
+        if self.has_mixed_versions {
+            let versions = [(1, 1), (1, 2), (1, 2), (2, 2), (1, 1)][kind as usize % 5];
+            config.protocol = Protocol { lowest: versions.0, highest: versions.1 };
+            config.has_address = kind % 5 != 4;
+        }
+        config
+    }
+
+    /// Returns the settings after an upgrade that ends all differences.
+    pub fn final_config(&self) -> Config {
+        self.config(1)
+    }
+}
