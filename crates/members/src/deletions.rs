@@ -1,4 +1,5 @@
-//! Deletions: logged, remembered in the registry, and answered once all openings know them.
+//! Deletions: logged, remembered in the registry, and answered once all openings know them. From then on merges may
+//! remove what they cover.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,16 @@ struct PendingDeletion {
     deletion: Deletion,
     /// `None` if it was replayed.
     request: Option<RequestId>,
-    /// Set once the registry remembers it.
-    wait: Option<BeatWait>,
+    /// True once the registry remembers it.
+    is_remembered: bool,
 }
 
 /// The deletions of this opening's WAL.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deletions {
     pending: Vec<PendingDeletion>,
+    /// Remembered deletions, of any opening, that may be unknown to others.
+    unknown: BTreeMap<Stamp, BeatWait>,
     /// Clients that wait, with their deadlines.
     waiting: BTreeMap<RequestId, u64>,
 }
@@ -29,8 +32,8 @@ pub(crate) struct Deletions {
 impl Deletions {
     /// Begins with the deletions that were replayed.
     pub(crate) fn new(replayed: Vec<Deletion>) -> Self {
-        let pending = |deletion| PendingDeletion { deletion, request: None, wait: None };
-        Self { pending: replayed.into_iter().map(pending).collect(), waiting: BTreeMap::new() }
+        let pending = |deletion| PendingDeletion { deletion, request: None, is_remembered: false };
+        Self { pending: replayed.into_iter().map(pending).collect(), ..Self::default() }
     }
 }
 
@@ -51,29 +54,42 @@ impl Instance {
 
     pub(crate) fn on_deletion_logged(&mut self, request: RequestId, stamp: Stamp, statement: Payload) {
         self.deletions.pending.push(PendingDeletion {
-            deletion: Deletion { stamp, statement },
+            deletion: Deletion { stamp, statement, is_known: false },
             request: Some(request),
-            wait: None,
+            is_remembered: false,
         });
         self.membership.hurry();
     }
 
     /// Adds the logged deletions to a document that is about to be written.
     pub(crate) fn add_deletions(&self, document: &mut Registry) {
-        for pending in self.deletions.pending.iter().filter(|pending| pending.wait.is_none()) {
+        for pending in self.deletions.pending.iter().filter(|pending| !pending.is_remembered) {
             let is_known = document.deletions.iter().any(|deletion| deletion.stamp == pending.deletion.stamp);
             if !is_known && document.deletions.len() < self.config.deletions_max {
                 document.deletions.push(pending.deletion.clone());
             }
         }
+        for deletion in document.deletions.iter_mut().filter(|deletion| !deletion.is_known) {
+            let wait = self.deletions.unknown.get(&deletion.stamp);
+            deletion.is_known = wait.is_some_and(|wait| self.is_over(wait));
+        }
+    }
+
+    fn is_over(&self, wait: &BeatWait) -> bool {
+        self.registry.as_ref().is_some_and(|registry| wait.is_over(self.now.boot_ms, &self.config, registry))
     }
 
     /// Begins to wait for others where the registry now remembers a deletion.
     pub(crate) fn follow_deletions(&mut self, registry: &Registry) {
-        for pending in self.deletions.pending.iter_mut().filter(|pending| pending.wait.is_none()) {
-            if registry.deletions.contains(&pending.deletion) {
-                pending.wait = Some(BeatWait::new(self.now.boot_ms, self.opening, registry));
-            }
+        let is_unknown = |stamp: Stamp| registry.deletions.iter().any(|known| known.stamp == stamp && !known.is_known);
+        self.deletions.unknown.retain(|stamp, _| is_unknown(*stamp));
+        for deletion in registry.deletions.iter().filter(|deletion| !deletion.is_known) {
+            let wait = || BeatWait::new(self.now.boot_ms, self.opening, registry);
+            self.deletions.unknown.entry(deletion.stamp).or_insert_with(wait);
+        }
+        for pending in self.deletions.pending.iter_mut().filter(|pending| !pending.is_remembered) {
+            let stamp = pending.deletion.stamp;
+            pending.is_remembered = registry.deletions.iter().any(|known| known.stamp == stamp);
         }
         self.tick_deletions();
     }
@@ -81,15 +97,16 @@ impl Instance {
     pub(crate) fn tick_deletions(&mut self) {
         let boot_ms = self.now.boot_ms;
         let mut answers = Vec::new();
-        if let Some(registry) = &self.registry {
-            self.deletions.pending.retain(|pending| {
-                let is_known = pending.wait.as_ref().is_some_and(|wait| wait.is_over(boot_ms, &self.config, registry));
-                if is_known {
-                    answers.extend(pending.request.map(|request| (request, ClientAnswer::Done)));
-                }
-                !is_known
-            });
-        }
+        let mut pending = std::mem::take(&mut self.deletions.pending);
+        pending.retain(|pending| {
+            let wait = self.deletions.unknown.get(&pending.deletion.stamp);
+            let is_known = pending.is_remembered && wait.is_none_or(|wait| self.is_over(wait));
+            if is_known {
+                answers.extend(pending.request.map(|request| (request, ClientAnswer::Done)));
+            }
+            !is_known
+        });
+        self.deletions.pending = pending;
         // A logged deletion will be remembered and take effect, but its client is not told any more.
         let is_over = |deadline_ms: &u64| boot_ms >= *deadline_ms;
         let over = self.deletions.waiting.iter().filter(|(_, deadline_ms)| is_over(deadline_ms));

@@ -83,7 +83,11 @@ impl Instance {
     /// Returns true if this opening may promise anything to clients.
     pub fn may_ack(&self) -> bool {
         let is_member = matches!(self.membership.phase, Phase::Member) || self.membership.was_joined;
-        is_member && !matches!(self.membership.leave, Leave::Flushing | Leave::Flushed)
+        is_member && !self.is_stopping()
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(self.membership.leave, Leave::Flushing | Leave::Flushed)
     }
 
     /// Returns true if this opening takes the parts of others.
@@ -173,7 +177,9 @@ impl Instance {
             && wait.is_over(boot_ms, &self.config, &registry)
         {
             self.membership.phase = Phase::Member;
-            self.act(Action::MarkJoined);
+            if !self.is_stopping() {
+                self.act(Action::MarkJoined);
+            }
         }
         if self.membership.leave == Leave::Draining && !registry.active.contains(&self.opening.folder) {
             self.membership.leave = Leave::Left { since_ms: boot_ms };
@@ -290,7 +296,7 @@ impl Instance {
     }
 
     pub(crate) fn on_terminate(&mut self) {
-        if !matches!(self.membership.leave, Leave::Flushing | Leave::Flushed) {
+        if !self.is_stopping() {
             self.begin_flush();
         }
     }

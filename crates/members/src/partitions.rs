@@ -101,6 +101,9 @@ mod tests {
     fn hashes_never_change() {
         let table = OwnerTable::new(&(1..=3).map(FolderId).collect());
         let owners: Vec<u64> = (0..8).map(|partition| table.owner(partition).unwrap().0).collect();
-        assert_eq!((partition("d", b"m,host=a"), partition("plant", b"t"), owners), (12_523, 8_105, vec![1, 3, 3, 2, 2, 1, 2, 1]));
+        assert_eq!(
+            (partition("d", b"m,host=a"), partition("plant", b"t"), owners),
+            (12_523, 8_105, vec![1, 3, 3, 2, 2, 1, 2, 1])
+        );
     }
 }

@@ -17,6 +17,8 @@ enum Step {
     NeedsReread { since_ms: u64 },
     /// The store is asked.
     AskingStore,
+    /// The store answered at this time. The copy of the registry must have the deletions that it may have applied.
+    NeedsDeletions { store_ms: u64 },
 }
 
 /// A client's query.
@@ -31,6 +33,7 @@ struct Query {
     waiting: BTreeMap<FolderId, Opening>,
     missing: Vec<Opening>,
     answers: Vec<Payload>,
+    store: Option<Payload>,
 }
 
 /// The queries of clients, and the questions of others.
@@ -55,6 +58,7 @@ impl Instance {
             waiting: BTreeMap::new(),
             missing: Vec::new(),
             answers: Vec::new(),
+            store: None,
         };
         self.queries.queries.insert(request, query);
         self.continue_query(request);
@@ -92,6 +96,13 @@ impl Instance {
                 Some(registry) if self.registry_read_ms >= since_ms => self.judge_silence(request, &registry),
                 _ => self.membership.hurry(),
             },
+            Step::NeedsDeletions { store_ms } => {
+                if self.registry_read_ms + age_max_ms >= store_ms {
+                    self.merge_answers(request);
+                } else {
+                    self.membership.hurry();
+                }
+            }
             Step::Asking { .. } | Step::AskingStore => {}
         }
     }
@@ -185,10 +196,19 @@ impl Instance {
         if query.step != Step::AskingStore {
             return;
         }
-        let answers = std::mem::take(&mut query.answers);
-        let missing = std::mem::take(&mut query.missing);
-        let answer = answer.map(|store| ClientAnswer::Rows { answers, store, missing });
-        self.end_query(request, answer.unwrap_or(ClientAnswer::Unavailable));
+        if answer.is_none() {
+            return self.end_query(request, ClientAnswer::Unavailable);
+        }
+        query.store = answer;
+        query.step = Step::NeedsDeletions { store_ms: self.now.boot_ms };
+        self.continue_query(request);
+    }
+
+    fn merge_answers(&mut self, request: RequestId) {
+        let Some(query) = self.queries.queries.remove(&request) else { return };
+        let Query { answers, missing, store, .. } = query;
+        let rows = store.map(|store| ClientAnswer::Rows { answers, store, missing });
+        self.answer(request, rows.unwrap_or(ClientAnswer::Unavailable));
     }
 
     fn end_query(&mut self, request: RequestId, answer: ClientAnswer) {

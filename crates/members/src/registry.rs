@@ -64,6 +64,8 @@ pub struct Deletion {
     pub stamp: Stamp,
     /// Its statement.
     pub statement: Payload,
+    /// True once every query hides what it covers. Only then may a merge remove that from the store.
+    pub is_known: bool,
 }
 
 /// The document.
@@ -107,11 +109,12 @@ impl Registry {
         }
     }
 
-    /// Raises the floor to the least watermark.
+    /// Raises the floor to the least watermark. A deletion that merges do not apply yet needs the stamps below it.
     pub fn raise_floor(&mut self) {
         let holders = self.entries.iter().filter(|entry| entry.holds_floor);
-        if let Some(least) = holders.map(|entry| entry.watermark).min() {
-            self.floor = self.floor.max(least);
-        }
+        let Some(least) = holders.map(|entry| entry.watermark).min() else { return };
+        let unknown = self.deletions.iter().filter(|deletion| !deletion.is_known);
+        let bound = unknown.map(|deletion| deletion.stamp.before()).min().unwrap_or(least);
+        self.floor = self.floor.max(least.min(bound));
     }
 }

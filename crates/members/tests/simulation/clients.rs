@@ -30,7 +30,6 @@ pub const KEYED: u64 = 1_000_000;
 
 #[derive(Default)]
 pub struct Client {
-    pub index: usize,
     operation: Option<Operation>,
     attempt: Option<RequestId>,
     tries_left: u32,
@@ -40,7 +39,7 @@ pub struct Client {
 impl World {
     pub fn add_client(&mut self) {
         let index = self.clients.len();
-        self.clients.push(Client { index, ..Client::default() });
+        self.clients.push(Client::default());
         let delay_us = self.random.between(2_000_000, 4_000_000);
         self.after(delay_us, Scheduled::Client(index, ClientEvent::Next));
     }
@@ -125,6 +124,7 @@ impl World {
         let request = RequestId(self.history.attempts.len() as u64);
         let Some(operation) = self.clients[client].operation else { return request };
         self.history.add_attempt(Attempt::new(client, operation, self.now_us));
+        self.trace(|| format!("client {client} sends {request:?} to {node}: {operation:?}"));
         self.clients[client].attempt = Some(request);
         let delay_us = self.random.between(200, 3_000);
         let message = Message::Request(request);

@@ -95,6 +95,7 @@ impl World {
             return;
         }
         let node = fault.node;
+        self.trace(|| format!("begin {fault:?}"));
         self.faults.push((self.now_us, node));
         for (from, to) in self.pairs(fault) {
             let pair = (self.nodes[from].folder, self.nodes[to].folder);
@@ -138,6 +139,7 @@ impl World {
     }
 
     pub fn end_fault(&mut self, fault: Fault) {
+        self.trace(|| format!("end {fault:?}"));
         let node = fault.node;
         self.faults.push((self.now_us, node));
         for (from, to) in self.pairs(fault) {

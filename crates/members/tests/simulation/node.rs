@@ -43,7 +43,11 @@ impl Disk {
         for record in &mut self.wal {
             let is_stored = |row: &Row| stored.iter().any(|other| other.key == row.key && row.stamp <= other.stamp);
             record.rows.retain(|row| !is_stored(row));
-            if record.deletion.as_ref().is_some_and(|deletion| remembered.contains(deletion)) {
+            if record
+                .deletion
+                .as_ref()
+                .is_some_and(|deletion| remembered.iter().any(|known| known.stamp == deletion.stamp))
+            {
                 record.deletion = None;
             }
         }
@@ -69,7 +73,6 @@ pub struct Process {
     pub flush: Option<Vec<u64>>,
     pub next_flush_us: u64,
     pub is_flushing_all: bool,
-    pub is_stopping: bool,
     /// Snapshots of the store that were read too early (a seeded mistake).
     pub snapshots: BTreeMap<RequestId, hourglass_members::Payload>,
 }
@@ -92,8 +95,6 @@ pub struct Node {
     pub is_gone: bool,
     /// True if it is to leave the view for good.
     pub is_draining: bool,
-    /// True while the operator keeps it down.
-    pub is_down: bool,
     /// Bases of request keys that were kept here (a seeded mistake).
     pub keys: BTreeMap<u64, KeyRow>,
 }
@@ -115,7 +116,6 @@ impl Node {
             dead_since_us: None,
             is_gone: false,
             is_draining: false,
-            is_down: false,
             keys: BTreeMap::new(),
         }
     }
@@ -155,7 +155,6 @@ impl Node {
             flush: None,
             next_flush_us: now_us + replay_us,
             is_flushing_all: false,
-            is_stopping: false,
             snapshots: BTreeMap::new(),
         });
     }
@@ -186,7 +185,7 @@ impl Node {
                     logged.rows.iter_mut().for_each(|row| row.stamp = stamp);
                     written.extend(&logged.rows);
                 }
-                Record::Deletion(statement) => logged.deletion = Some(Deletion { stamp, statement }),
+                Record::Deletion(statement) => logged.deletion = Some(Deletion { stamp, statement, is_known: false }),
             }
             self.disk.last_stamp = stamp;
             self.disk.wal.push(logged);
@@ -222,7 +221,8 @@ impl Node {
     /// Merges the memtable's readings of a sensor into its page.
     pub fn merge(&self, sensor: u64, mut page: Page) -> (Page, Vec<Row>) {
         let Some(process) = &self.process else { return (page, Vec::new()) };
-        let deletions = process.instance.deletions();
+        let known = process.instance.deletions().iter().filter(|deletion| deletion.is_known);
+        let deletions: Vec<Deletion> = known.cloned().collect();
         let own = process.memtable.range((sensor, 0)..=(sensor, u64::MAX));
         let rows: Vec<Row> = own.map(|(key, (stamp, value))| Row { key: *key, stamp: *stamp, value: *value }).collect();
         for row in &rows {
@@ -232,7 +232,7 @@ impl Node {
             }
         }
         let is_kept = |time: u64, cell: &(Stamp, u64)| {
-            !is_deleted(deletions, &Row { key: (sensor, time), stamp: cell.0, value: cell.1 })
+            !is_deleted(&deletions, &Row { key: (sensor, time), stamp: cell.0, value: cell.1 })
         };
         page.cells.retain(|time, cell| is_kept(*time, cell));
         page.rev += 1;

@@ -1,8 +1,6 @@
 //! A process around the core: carries out actions, flushes, and reads requests.
 
-use hourglass_members::{
-    Ack, Action, Batch, ClientAnswer, Event, KeyRow, OwnerTable, RequestId, StopReason, partition,
-};
+use hourglass_members::{Ack, Action, Batch, ClientAnswer, Event, KeyRow, RequestId, StopReason, partition};
 
 use crate::clients::{ClientEvent, Operation};
 use crate::data::{Row, encode, statement};
@@ -50,6 +48,7 @@ impl World {
     }
 
     fn act(&mut self, node: usize, action: Action) {
+        self.trace(|| format!("{node} {action:?}"));
         let mistake = self.profile.mistake;
         match action {
             Action::Send { to, frame } => self.send(node, to, frame),
@@ -236,10 +235,5 @@ impl World {
             Some(false) => self.ask_store(node, Command::ReadPage(sensor)),
             None => self.end_flush(node),
         }
-    }
-
-    /// Returns the folder that owns a sensor by the registry.
-    pub fn owner(&self, sensor: u64) -> Option<hourglass_members::FolderId> {
-        OwnerTable::new(&self.store.registry.active).owner(partition("d", &sensor.to_le_bytes()))
     }
 }

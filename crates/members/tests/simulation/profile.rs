@@ -60,6 +60,8 @@ pub struct Profile {
     pub has_mixed_versions: bool,
     /// True for faults of one kind only.
     pub only_fault: Option<usize>,
+    /// True if every action is printed.
+    pub is_traced: bool,
 }
 
 impl Profile {
@@ -67,6 +69,7 @@ impl Profile {
         let mut random = Random::new(seed ^ 0xabcd_ef01);
         let mut pick = |values: &[u64]| values[random.index(values.len())];
         Self {
+            is_traced: std::env::var_os("HOURGLASS_SIMULATION_TRACE").is_some(),
             seed,
             mistake,
             nodes: pick(&[2, 3, 3, 4, 5]) as usize,

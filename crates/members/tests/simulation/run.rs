@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hourglass_members::{ClientAnswer, FolderId, RequestId};
+use hourglass_members::{ClientAnswer, Event, FolderId, RequestId};
 
 use crate::clients::Operation;
 use crate::data::{Key, Row, is_deleted};
@@ -155,6 +155,10 @@ impl World {
                     self.ask(operator, node, Operation::Retire(*opening));
                 }
                 continue;
+            }
+            // A leaver that was started again does not know that it was leaving.
+            for node in (0..self.nodes.len()).filter(|node| self.nodes[*node].is_draining).collect::<Vec<_>>() {
+                self.handle(node, Event::Drain);
             }
             if let Some(found) = self.unsettled() {
                 problem = found;

@@ -112,6 +112,13 @@ impl World {
         }
     }
 
+    /// Prints a line if the run is traced.
+    pub fn trace(&self, line: impl FnOnce() -> String) {
+        if self.profile.is_traced {
+            println!("{:>10.3} {}", self.now_us as f64 / 1_000.0, line());
+        }
+    }
+
     pub fn after(&mut self, delay_us: u64, scheduled: Scheduled) {
         self.sequence += 1;
         self.queue.push(Reverse((self.now_us + delay_us, self.sequence)));
