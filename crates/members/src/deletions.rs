@@ -24,7 +24,7 @@ struct PendingDeletion {
 pub(crate) struct Deletions {
     pending: Vec<PendingDeletion>,
     /// Remembered deletions, of any opening, that may be unknown to others.
-    unknown: BTreeMap<Stamp, BeatWait>,
+    unknown: Vec<(Deletion, BeatWait)>,
     /// Clients that wait, with their deadlines.
     waiting: BTreeMap<RequestId, u64>,
 }
@@ -34,6 +34,12 @@ impl Deletions {
     pub(crate) fn new(replayed: Vec<Deletion>) -> Self {
         let pending = |deletion| PendingDeletion { deletion, request: None, is_remembered: false };
         Self { pending: replayed.into_iter().map(pending).collect(), ..Self::default() }
+    }
+
+    /// Returns the wait for the beats of all that may not know a deletion.
+    fn wait(&self, deletion: &Deletion) -> Option<&BeatWait> {
+        let found = self.unknown.iter().find(|(unknown, _)| unknown.is_same(deletion));
+        found.map(|(_, wait)| wait)
     }
 }
 
@@ -64,13 +70,13 @@ impl Instance {
     /// Adds the logged deletions to a document that is about to be written.
     pub(crate) fn add_deletions(&self, document: &mut Registry) {
         for pending in self.deletions.pending.iter().filter(|pending| !pending.is_remembered) {
-            let is_known = document.deletions.iter().any(|deletion| deletion.stamp == pending.deletion.stamp);
+            let is_known = document.deletions.iter().any(|deletion| deletion.is_same(&pending.deletion));
             if !is_known && document.deletions.len() < self.config.deletions_max {
                 document.deletions.push(pending.deletion.clone());
             }
         }
         for deletion in document.deletions.iter_mut().filter(|deletion| !deletion.is_known) {
-            let wait = self.deletions.unknown.get(&deletion.stamp);
+            let wait = self.deletions.wait(deletion);
             deletion.is_known = wait.is_some_and(|wait| self.is_over(wait));
         }
     }
@@ -81,15 +87,17 @@ impl Instance {
 
     /// Begins to wait for others where the registry now remembers a deletion.
     pub(crate) fn follow_deletions(&mut self, registry: &Registry) {
-        let is_unknown = |stamp: Stamp| registry.deletions.iter().any(|known| known.stamp == stamp && !known.is_known);
-        self.deletions.unknown.retain(|stamp, _| is_unknown(*stamp));
+        let is_unknown =
+            |deletion: &Deletion| registry.deletions.iter().any(|known| known.is_same(deletion) && !known.is_known);
+        self.deletions.unknown.retain(|(deletion, _)| is_unknown(deletion));
         for deletion in registry.deletions.iter().filter(|deletion| !deletion.is_known) {
-            let wait = || BeatWait::new(self.now.boot_ms, self.opening, registry);
-            self.deletions.unknown.entry(deletion.stamp).or_insert_with(wait);
+            if self.deletions.wait(deletion).is_none() {
+                let wait = BeatWait::new(self.now.boot_ms, self.opening, registry);
+                self.deletions.unknown.push((deletion.clone(), wait));
+            }
         }
         for pending in self.deletions.pending.iter_mut().filter(|pending| !pending.is_remembered) {
-            let stamp = pending.deletion.stamp;
-            pending.is_remembered = registry.deletions.iter().any(|known| known.stamp == stamp);
+            pending.is_remembered = registry.deletions.iter().any(|known| known.is_same(&pending.deletion));
         }
         self.tick_deletions();
     }
@@ -99,7 +107,7 @@ impl Instance {
         let mut answers = Vec::new();
         let mut pending = std::mem::take(&mut self.deletions.pending);
         pending.retain(|pending| {
-            let wait = self.deletions.unknown.get(&pending.deletion.stamp);
+            let wait = self.deletions.wait(&pending.deletion);
             let is_known = pending.is_remembered && wait.is_none_or(|wait| self.is_over(wait));
             if is_known {
                 answers.extend(pending.request.map(|request| (request, ClientAnswer::Done)));

@@ -155,8 +155,8 @@ impl Instance {
         let is_listed = registry.entry(self.opening.folder).is_some_and(|entry| entry.opening == self.opening);
         let is_replaced = registry.entry(self.opening.folder).is_some_and(|entry| entry.opening > self.opening);
         let is_started = !matches!(self.membership.phase, Phase::Starting);
-        if is_replaced || is_started && !is_listed {
-            let is_closed = self.membership.leave == Leave::Flushed && !is_replaced;
+        let is_closed = self.membership.leave == Leave::Flushed && registry.entry(self.opening.folder).is_none();
+        if is_replaced || is_closed || is_started && !is_listed {
             self.act(Action::Stop(if is_closed { StopReason::Closed } else { StopReason::EntryGone }));
             return false;
         }
@@ -202,7 +202,7 @@ impl Instance {
             watermark = watermark.min(entry.watermark);
             document.remove_entry(own.folder);
         }
-        let suspects = self.peers.suspects(self.now.boot_ms, &self.config);
+        let suspects = self.peers.suspects(self.now.boot_ms, &self.config, &document);
         match document.entry_mut(own.folder) {
             Some(entry) => {
                 entry.beat += 1;

@@ -111,9 +111,12 @@ impl Peers {
         due
     }
 
-    /// Returns the openings that are not reached. One without an address cannot be, and is not suspected for it.
-    pub(crate) fn suspects(&self, boot_ms: u64, config: &Config) -> BTreeSet<Opening> {
-        let unreached = |peer: &&Peer| peer.has_address && boot_ms >= peer.reached_ms + config.suspect_ms;
-        self.by_folder.values().filter(unreached).map(|peer| peer.opening).collect()
+    /// Returns the listed openings that are not reached. One without an address is not suspected for that.
+    pub(crate) fn suspects(&self, boot_ms: u64, config: &Config, registry: &Registry) -> BTreeSet<Opening> {
+        let is_unreached = |opening: &Opening| {
+            let peer = self.by_folder.get(&opening.folder);
+            peer.is_some_and(|peer| peer.has_address && boot_ms >= peer.reached_ms + config.suspect_ms)
+        };
+        registry.entries.iter().map(|entry| entry.opening).filter(is_unreached).collect()
     }
 }

@@ -85,6 +85,13 @@ pub struct Registry {
     pub floor: Stamp,
 }
 
+impl Deletion {
+    /// Returns true if both are the same. Raised clocks of two instances may issue the same stamp.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.stamp == other.stamp && self.statement == other.statement
+    }
+}
+
 impl Registry {
     /// Returns the entry of a folder. There is at most one.
     pub fn entry(&self, folder: FolderId) -> Option<&Entry> {

@@ -1,5 +1,7 @@
 //! Readings, and their bytes as the core carries them.
 
+use std::cmp::Reverse;
+
 use hourglass_members::{Deletion, Payload, Stamp};
 
 /// A sensor and a time.
@@ -11,6 +13,14 @@ pub struct Row {
     pub key: Key,
     pub stamp: Stamp,
     pub value: u64,
+}
+
+impl Row {
+    /// Returns true if this row hides another one. The values decide between equal stamps; here the older write wins,
+    /// so that an unlucky tie is noticed.
+    pub fn hides(&self, other: &Row) -> bool {
+        (self.stamp, Reverse(self.value)) > (other.stamp, Reverse(other.value))
+    }
 }
 
 pub fn encode(rows: &[Row]) -> Payload {

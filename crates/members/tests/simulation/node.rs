@@ -43,11 +43,7 @@ impl Disk {
         for record in &mut self.wal {
             let is_stored = |row: &Row| stored.iter().any(|other| other.key == row.key && row.stamp <= other.stamp);
             record.rows.retain(|row| !is_stored(row));
-            if record
-                .deletion
-                .as_ref()
-                .is_some_and(|deletion| remembered.iter().any(|known| known.stamp == deletion.stamp))
-            {
+            if record.deletion.as_ref().is_some_and(|deletion| remembered.iter().any(|known| known.is_same(deletion))) {
                 record.deletion = None;
             }
         }
@@ -227,7 +223,7 @@ impl Node {
         let rows: Vec<Row> = own.map(|(key, (stamp, value))| Row { key: *key, stamp: *stamp, value: *value }).collect();
         for row in &rows {
             let cell = page.cells.entry(row.key.1).or_insert((row.stamp, row.value));
-            if row.stamp > cell.0 {
+            if row.hides(&Row { key: row.key, stamp: cell.0, value: cell.1 }) {
                 *cell = (row.stamp, row.value);
             }
         }
@@ -258,7 +254,7 @@ impl Node {
 /// Keeps a reading in a memtable unless a later one is there.
 fn remember(memtable: &mut BTreeMap<Key, (Stamp, u64)>, row: &Row) {
     let cell = memtable.entry(row.key).or_insert((row.stamp, row.value));
-    if row.stamp > cell.0 {
+    if row.hides(&Row { key: row.key, stamp: cell.0, value: cell.1 }) {
         *cell = (row.stamp, row.value);
     }
 }

@@ -15,6 +15,8 @@ pub struct Attempt {
     pub sent_us: u64,
     /// The time when a process read it from its socket.
     pub read_us: Option<u64>,
+    /// The process that read it.
+    pub reader: u64,
     /// The time of the ack.
     pub acked_us: Option<u64>,
     pub answer: Option<ClientAnswer>,
@@ -22,7 +24,7 @@ pub struct Attempt {
 
 impl Attempt {
     pub fn new(client: usize, operation: Operation, sent_us: u64) -> Self {
-        Self { client, operation, sent_us, read_us: None, acked_us: None, answer: None }
+        Self { client, operation, sent_us, read_us: None, reader: 0, acked_us: None, answer: None }
     }
 
     /// Returns the time after which nothing is stamped for this attempt. A request that lies unread in the socket of a
@@ -74,6 +76,8 @@ pub struct History {
 struct FirstAck {
     sent_us: u64,
     acked_us: u64,
+    /// The process that acked it.
+    reader: u64,
 }
 
 impl History {
@@ -105,7 +109,7 @@ impl History {
     fn first_ack(&self, attempts: &[usize]) -> Option<FirstAck> {
         let acked = attempts.iter().filter_map(|index| {
             let attempt = &self.attempts[*index];
-            Some(FirstAck { sent_us: attempt.sent_us, acked_us: attempt.acked_us? })
+            Some(FirstAck { sent_us: attempt.sent_us, acked_us: attempt.acked_us?, reader: attempt.reader })
         });
         acked.min_by_key(|ack| ack.acked_us)
     }
@@ -115,14 +119,16 @@ impl History {
     }
 
     /// Returns true if a reading of `later` must hide one of `earlier`: it was asked for after all attempts of the
-    /// earlier one had ended. Through one owner that is exact, otherwise within the distance of the clocks.
+    /// earlier one had ended. That is exact through one owner, and through one receiver, whose frames raise the
+    /// clocks of all owners. Otherwise it holds within the distance of the clocks.
     fn must_hide(&self, earlier: usize, later: usize, key: &Key) -> bool {
         let first = &self.writes[earlier];
         let second = &self.writes[later];
         let Some(ack) = self.first_ack(&second.attempts) else { return false };
         let folders: BTreeSet<&FolderId> =
             [first, second].into_iter().filter_map(|write| write.copies.get(key)).flatten().collect();
-        let is_exact = folders.len() == 1 && first.attempts.len() == 1 && self.first_ack(&first.attempts).is_some();
+        let first_ack = self.first_ack(&first.attempts).filter(|_| first.attempts.len() == 1);
+        let is_exact = first_ack.is_some_and(|first| folders.len() == 1 || first.reader == ack.reader);
         let tolerance_us = if is_exact { 0 } else { self.tolerance_us + 2_000 };
         self.end_us(&first.attempts) + tolerance_us < ack.sent_us
     }
@@ -199,7 +205,7 @@ pub fn merge(payloads: &[Payload]) -> BTreeMap<Key, Row> {
     let mut merged = BTreeMap::new();
     for row in payloads.iter().flat_map(decode) {
         let best: &mut Row = merged.entry(row.key).or_insert(row);
-        if row.stamp > best.stamp {
+        if row.hides(best) {
             *best = row;
         }
     }

@@ -111,6 +111,7 @@ impl World {
         let operation = attempt.operation;
         let ack_timeout_ms = self.nodes[node].config.ack_timeout_ms;
         let Some(process) = &mut self.nodes[node].process else { return };
+        self.history.attempts[request.0 as usize].reader = process.incarnation;
         let wait_ms = match operation {
             Operation::Write(write) if self.history.writes[write].ack == Ack::Logged => 2_000,
             Operation::Write(_) => ack_timeout_ms,
