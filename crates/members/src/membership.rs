@@ -157,8 +157,15 @@ impl Instance {
         let is_started = !matches!(self.membership.phase, Phase::Starting);
         let is_closed = self.membership.leave == Leave::Flushed && registry.entry(self.opening.folder).is_none();
         if is_replaced || is_closed || is_started && !is_listed {
+            // Whoever was given up must register before it acks again.
+            self.act(Action::RemoveJoined);
             self.act(Action::Stop(if is_closed { StopReason::Closed } else { StopReason::EntryGone }));
             return false;
+        }
+        if !is_started && self.membership.was_joined && registry.entry(self.opening.folder).is_none() {
+            // The folder was given up while it was down. No query asks it before others know the new entry.
+            self.membership.was_joined = false;
+            self.act(Action::RemoveJoined);
         }
         let is_new_view = self.registry.as_ref().is_none_or(|known| known.view != registry.view);
         if is_new_view {

@@ -29,30 +29,30 @@ fn weight(partition: u16, folder: FolderId) -> u64 {
     mix(mix(u64::from(partition).wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mix(folder.0))
 }
 
-/// The owners of all partitions in one view, by rendezvous hashing.
+/// The owners of partitions in one view, by rendezvous hashing.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerTable {
     folders: Vec<FolderId>,
-    /// For each partition the index of its owner in `folders`.
-    owners: Vec<u16>,
+    /// For each partition the index of its owner in `folders`, once somebody asked for it.
+    owners: Vec<Option<u16>>,
 }
 
 impl OwnerTable {
-    /// Computes the owners over the folders of a view.
+    /// Makes the table of a view.
     pub fn new(active: &BTreeSet<FolderId>) -> Self {
-        let folders: Vec<FolderId> = active.iter().copied().collect();
-        let owner = |partition: u16| {
-            let indexes = 0..folders.len();
-            indexes.max_by_key(|index| (weight(partition, folders[*index]), *index)).unwrap_or(0) as u16
-        };
-        let owners = (0..PARTITIONS as u16).map(owner).collect();
-        Self { folders, owners }
+        Self { folders: active.iter().copied().collect(), owners: vec![None; PARTITIONS] }
     }
 
     /// Returns the owner of a partition, or `None` if there is no instance in the view.
-    pub fn owner(&self, partition: u16) -> Option<FolderId> {
-        let index = *self.owners.get(usize::from(partition))?;
-        self.folders.get(usize::from(index)).copied()
+    pub fn owner(&mut self, partition: u16) -> Option<FolderId> {
+        let owner = self.owners.get_mut(usize::from(partition))?;
+        let folders = &self.folders;
+        let find = || {
+            let indexes = 0..folders.len();
+            indexes.max_by_key(|index| (weight(partition, folders[*index]), *index)).unwrap_or(0) as u16
+        };
+        let index = *owner.get_or_insert_with(find);
+        folders.get(usize::from(index)).copied()
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     /// Returns the largest share of partitions, divided by the mean share.
     fn largest_share(folders: &BTreeSet<FolderId>) -> f64 {
-        let table = OwnerTable::new(folders);
+        let mut table = OwnerTable::new(folders);
         let mut counts = std::collections::BTreeMap::<FolderId, usize>::new();
         for partition in 0..PARTITIONS as u16 {
             *counts.entry(table.owner(partition).unwrap()).or_default() += 1;
@@ -88,8 +88,8 @@ mod tests {
         let all: BTreeSet<FolderId> = (1..=5).map(FolderId).collect();
         let mut fewer = all.clone();
         fewer.remove(&FolderId(3));
-        let before = OwnerTable::new(&all);
-        let after = OwnerTable::new(&fewer);
+        let mut before = OwnerTable::new(&all);
+        let mut after = OwnerTable::new(&fewer);
         for partition in 0..PARTITIONS as u16 {
             let owner = before.owner(partition);
             assert!(owner == Some(FolderId(3)) || owner == after.owner(partition));
@@ -99,7 +99,7 @@ mod tests {
     /// All versions must agree on partitions and owners.
     #[test]
     fn hashes_never_change() {
-        let table = OwnerTable::new(&(1..=3).map(FolderId).collect());
+        let mut table = OwnerTable::new(&(1..=3).map(FolderId).collect());
         let owners: Vec<u64> = (0..8).map(|partition| table.owner(partition).unwrap().0).collect();
         assert_eq!(
             (partition("d", b"m,host=a"), partition("plant", b"t"), owners),

@@ -34,14 +34,30 @@ pub struct Client {
     attempt: Option<RequestId>,
     tries_left: u32,
     last_node: usize,
+    is_busy: bool,
 }
 
 impl World {
     pub fn add_client(&mut self) {
         let index = self.clients.len();
-        self.clients.push(Client::default());
+        self.clients.push(Client { is_busy: true, ..Client::default() });
         let delay_us = self.random.between(2_000_000, 4_000_000);
         self.after(delay_us, Scheduled::Client(index, ClientEvent::Next));
+    }
+
+    /// Adds a client that does only what it is told.
+    pub fn add_idle_client(&mut self) {
+        self.clients.push(Client::default());
+    }
+
+    /// Lets the operator give up a node that is still away.
+    pub fn retire(&mut self, node: usize) {
+        let opening = self.store.registry.entry(self.nodes[node].folder).map(|entry| entry.opening);
+        let is_away = self.nodes[node].process.is_none() || self.nodes[node].is_frozen;
+        let other = self.random.index(self.nodes.len());
+        if let Some(opening) = opening.filter(|_| is_away && other != node && !self.is_healed) {
+            self.ask(self.operator, other, Operation::Retire(opening));
+        }
     }
 
     /// Lets the first client carry out an operation by itself.
@@ -153,6 +169,9 @@ impl World {
     fn finish(&mut self, client: usize) {
         self.clients[client].attempt = None;
         self.clients[client].operation = None;
+        if !self.clients[client].is_busy {
+            return;
+        }
         let delay_us = if self.random.is_hit(600) { 0 } else { self.random.between(1_000, 500_000) };
         self.after(delay_us, Scheduled::Client(client, ClientEvent::Next));
     }

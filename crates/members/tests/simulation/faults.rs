@@ -73,6 +73,11 @@ impl World {
             let length_us = self.random.between(100_000, longest_us);
             self.after(at_us, Scheduled::Fault(fault));
             self.after(at_us + length_us, Scheduled::EndFault(fault));
+            if matches!(kind, FaultKind::Freeze | FaultKind::Kill { .. }) && length_us > 12_000_000 {
+                for pause_us in [0, 2_000_000, 5_000_000] {
+                    self.after(at_us + self.profile.retire_us + pause_us, Scheduled::Retire(node));
+                }
+            }
             at_us += self.random.between(1, 2 * self.profile.fault_us);
         }
     }

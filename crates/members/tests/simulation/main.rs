@@ -3,6 +3,7 @@
 //! `HOURGLASS_SIMULATION_SEEDS=100000` runs more seeds, and `HOURGLASS_SIMULATION_FIRST=17` begins elsewhere.
 
 mod clients;
+mod counts;
 mod data;
 mod faults;
 mod node;

@@ -57,6 +57,28 @@ pub struct Delete {
     pub attempts: Vec<usize>,
 }
 
+/// What an answer need not contain.
+#[derive(Default)]
+pub struct Excuses {
+    /// The time of the question.
+    pub at_us: u64,
+    /// The folders in the notice.
+    pub missing: BTreeSet<FolderId>,
+    /// Folders that the operator gave up, with the time when they were listed again.
+    pub given_up: BTreeMap<FolderId, Option<u64>>,
+}
+
+impl Excuses {
+    /// Returns true if a reading that was acked from a folder may be missing. After a registration all others know the
+    /// entry 2.5 s later.
+    fn covers(&self, folder: &FolderId, acked_us: u64) -> bool {
+        let is_given_up = |listed_us: &Option<u64>| {
+            listed_us.is_none_or(|listed_us| acked_us <= listed_us && self.at_us < listed_us + 2_600_000)
+        };
+        self.missing.contains(folder) || self.given_up.get(folder).is_some_and(is_given_up)
+    }
+}
+
 #[derive(Default)]
 pub struct History {
     pub attempts: Vec<Attempt>,
@@ -66,9 +88,6 @@ pub struct History {
     pub violations: Vec<String>,
     /// Greatest distance between two clocks so far.
     pub tolerance_us: u64,
-    pub incomplete_answers: u64,
-    pub complete_answers: u64,
-    pub acks: u64,
 }
 
 /// The first ack of a write or a deletion.
@@ -143,14 +162,16 @@ impl History {
         end_us > 0 && write_sent_us <= end_us + self.tolerance_us + 2_000
     }
 
-    /// Judges what was seen of one key. `at_us` is the time of the question.
-    fn judge(&self, key: &Key, seen: Option<u64>, at_us: u64, missing: &BTreeSet<FolderId>) -> Option<String> {
+    /// Judges what was seen of one key.
+    fn judge(&self, key: &Key, seen: Option<u64>, excuses: &Excuses) -> Option<String> {
+        let at_us = excuses.at_us;
         let writes = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
         let is_owed = |id: usize| {
             let write = &self.writes[id];
-            let is_excused = write.is_lost
-                || write.copies.get(key).is_some_and(|folders| folders.iter().any(|folder| missing.contains(folder)));
             let ack = self.first_ack(&write.attempts)?;
+            let is_covered =
+                |folders: &BTreeSet<FolderId>| folders.iter().any(|folder| excuses.covers(folder, ack.acked_us));
+            let is_excused = write.is_lost || write.copies.get(key).is_some_and(is_covered);
             (ack.acked_us < at_us && !is_excused).then_some(ack)
         };
         let deletes: Vec<&Delete> = self.deletes.iter().filter(|delete| delete.sensor == key.0).collect();
@@ -179,11 +200,11 @@ impl History {
     }
 
     /// Judges all rows that a client got.
-    pub fn judge_rows(&mut self, rows: &BTreeMap<Key, Row>, at_us: u64, missing: &BTreeSet<FolderId>, source: &str) {
+    pub fn judge_rows(&mut self, rows: &BTreeMap<Key, Row>, excuses: &Excuses, source: &str) {
         let mut problems = Vec::new();
         for key in self.by_key.keys().filter(|key| key.0 < KEYED) {
             let seen = rows.get(key).map(|row| row.value);
-            problems.extend(self.judge(key, seen, at_us, missing));
+            problems.extend(self.judge(key, seen, excuses));
         }
         let mut keyed = BTreeSet::new();
         for row in rows.values().filter(|row| row.key.0 >= KEYED) {
@@ -194,7 +215,7 @@ impl History {
         for id in (0..self.writes.len()).filter(|id| self.writes[*id].is_keyed) {
             let key = self.writes[id].keys[0];
             let seen = keyed.contains(&(id as u64)).then_some(id as u64);
-            problems.extend(self.judge(&key, seen, at_us, missing));
+            problems.extend(self.judge(&key, seen, excuses));
         }
         self.violations.extend(problems.into_iter().map(|problem| format!("{source}: {problem}")));
     }
@@ -222,7 +243,6 @@ impl World {
         match answer {
             ClientAnswer::Acked { .. } | ClientAnswer::Done => {
                 attempt.acked_us = Some(self.now_us);
-                self.history.acks += 1;
                 self.check_ack(operation);
             }
             ClientAnswer::Rows { answers, store, missing } => {
@@ -232,15 +252,11 @@ impl World {
                 let deletions =
                     self.nodes[node].process.as_ref().map_or(&[][..], |process| process.instance.deletions());
                 rows.retain(|_, row| !is_deleted(deletions, row));
-                let mut folders: BTreeSet<FolderId> = missing.iter().map(|opening: &Opening| opening.folder).collect();
-                if folders.is_empty() {
-                    self.history.complete_answers += 1;
-                } else {
-                    self.history.incomplete_answers += 1;
-                }
-                folders.extend(&self.given_up);
+                let folders: BTreeSet<FolderId> = missing.iter().map(|opening: &Opening| opening.folder).collect();
                 let source = format!("{} ms: answer of {node}", self.now_us / 1_000);
-                self.history.judge_rows(&rows, sent_us, &folders, &source);
+                let given_up = self.given_up.clone();
+                let excuses = Excuses { at_us: sent_us, missing: folders, given_up };
+                self.history.judge_rows(&rows, &excuses, &source);
             }
             _ => {}
         }

@@ -49,6 +49,7 @@ impl World {
 
     fn act(&mut self, node: usize, action: Action) {
         self.trace(|| format!("{node} {action:?}"));
+        self.count_action(&action);
         let mistake = self.profile.mistake;
         match action {
             Action::Send { to, frame } => self.send(node, to, frame),

@@ -58,6 +58,10 @@ pub struct Profile {
     pub flush_us: u64,
     pub grace_ms: u64,
     pub has_mixed_versions: bool,
+    /// Time until the operator gives up what is away.
+    pub retire_us: u64,
+    /// True if all queues are tiny.
+    pub is_crowded: bool,
     /// True for faults of one kind only.
     pub only_fault: Option<usize>,
     /// True if every action is printed.
@@ -84,6 +88,8 @@ impl Profile {
             flush_us: pick(&[500, 3_000, 15_000]) * 1_000,
             grace_ms: pick(&[6_000, 12_000, 45_000]),
             has_mixed_versions: pick(&[0, 0, 0, 1]) == 1,
+            retire_us: pick(&[11, 13, 18, 3_600]) * 1_000_000,
+            is_crowded: pick(&[0, 0, 0, 0, 1]) == 1,
             only_fault: (pick(&[0, 1]) == 1).then(|| pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) as usize),
         }
     }
@@ -91,6 +97,12 @@ impl Profile {
     /// Returns the settings of an instance. `kind` chooses among versions.
     pub fn config(&self, kind: u64) -> Config {
         let mut config = Config { grace_ms: self.grace_ms, ack_timeout_ms: 6_000, ..Config::default() };
+        if self.is_crowded {
+            config.appends_max = 5;
+            config.peer_bytes_max = 40;
+            config.requests_max = 3;
+            config.questions_max = 8;
+        }
         if self.has_mixed_versions {
             let versions = [(1, 1), (1, 2), (1, 2), (2, 2), (1, 1)][kind as usize % 5];
             config.protocol = Protocol { lowest: versions.0, highest: versions.1 };

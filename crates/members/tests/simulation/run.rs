@@ -1,12 +1,13 @@
 //! A whole run: faults, then peace, then the final judgement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hourglass_members::{ClientAnswer, Event, FolderId, RequestId};
 
 use crate::clients::Operation;
 use crate::data::{Key, Row, is_deleted};
 use crate::faults::{Fault, FaultKind};
+use crate::oracle::Excuses;
 use crate::profile::Profile;
 use crate::world::{Scheduled, World};
 
@@ -15,9 +16,8 @@ pub struct Outcome {
     pub violations: Vec<String>,
     pub view_changes: u64,
     pub hours: f64,
-    pub acks: u64,
-    pub complete_answers: u64,
-    pub incomplete_answers: u64,
+    /// Numbers of rare steps that were taken.
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// Longest time until everything works again after the last fault.
@@ -34,6 +34,8 @@ pub fn run(profile: Profile) -> Outcome {
     for _ in 0..world.profile.clients {
         world.add_client();
     }
+    world.operator = world.clients.len();
+    world.add_idle_client();
     world.schedule_faults();
     while world.now_us < world.profile.active_us && world.history.violations.is_empty() {
         world.run_until(world.now_us + 500_000);
@@ -46,10 +48,8 @@ pub fn run(profile: Profile) -> Outcome {
     Outcome {
         view_changes: world.store.registry.view,
         hours: world.now_us as f64 / 3.6e9,
-        acks: world.history.acks,
-        complete_answers: world.history.complete_answers,
-        incomplete_answers: world.history.incomplete_answers,
         violations: world.history.violations,
+        counts: world.counts,
     }
 }
 
@@ -134,8 +134,6 @@ impl World {
         self.heal();
         let begin_us = self.now_us;
         let mut queries: Vec<(usize, RequestId)> = Vec::new();
-        let operator = self.clients.len();
-        self.add_client();
         let mut problem = String::new();
         while self.now_us < begin_us + SETTLE_US && self.history.violations.is_empty() {
             self.run_until(self.now_us + 500_000);
@@ -152,7 +150,7 @@ impl World {
                 problem = format!("{opening:?} is not given up");
                 let node = self.random.index(self.nodes.len());
                 if !self.nodes[node].is_gone {
-                    self.ask(operator, node, Operation::Retire(*opening));
+                    self.ask(self.operator, node, Operation::Retire(*opening));
                 }
                 continue;
             }
@@ -167,7 +165,7 @@ impl World {
             }
             if queries.is_empty() {
                 for node in self.living() {
-                    self.add_client();
+                    self.add_idle_client();
                     let client = self.clients.len() - 1;
                     queries.push((node, self.ask(client, node, Operation::Query)));
                 }
@@ -218,6 +216,9 @@ impl World {
         if !self.store.registry.active.iter().all(is_living) {
             return Some(format!("dead folders in the view: {:?}", self.store.registry.active));
         }
+        if self.store.registry.deletions.iter().any(|deletion| !deletion.is_known) {
+            return Some("a deletion is not known".to_owned());
+        }
         (!self.pending.is_empty()).then(|| "requests are under way".to_owned())
     }
 
@@ -225,6 +226,7 @@ impl World {
         let deletions = &self.store.registry.deletions;
         let rows: BTreeMap<Key, Row> =
             self.store.rows().into_iter().filter(|row| !is_deleted(deletions, row)).map(|row| (row.key, row)).collect();
-        self.history.judge_rows(&rows, u64::MAX, &BTreeSet::new(), "store");
+        let excuses = Excuses { at_us: u64::MAX, ..Excuses::default() };
+        self.history.judge_rows(&rows, &excuses, "store");
     }
 }

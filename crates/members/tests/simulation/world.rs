@@ -1,7 +1,7 @@
 //! Virtual time: events in order, and what each does.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use hourglass_members::{
@@ -50,11 +50,21 @@ pub enum Command {
 
 pub enum Scheduled {
     Tick(usize),
-    ToNode { node: usize, incarnation: Option<u64>, message: Message },
-    AtStore { node: usize, incarnation: u64, command: Command },
+    ToNode {
+        node: usize,
+        incarnation: Option<u64>,
+        message: Message,
+    },
+    AtStore {
+        node: usize,
+        incarnation: u64,
+        command: Command,
+    },
     Client(usize, ClientEvent),
     Fault(Fault),
     EndFault(Fault),
+    /// The operator gives up a node that is still away.
+    Retire(usize),
 }
 
 /// A request that a process has read and not answered.
@@ -83,7 +93,10 @@ pub struct World {
     /// Time of the last begin or end of a fault, and its node.
     pub faults: Vec<(u64, usize)>,
     pub is_healed: bool,
-    pub given_up: BTreeSet<FolderId>,
+    /// Folders that the operator gave up, with the time when they were listed again.
+    pub given_up: BTreeMap<FolderId, Option<u64>>,
+    pub counts: BTreeMap<String, u64>,
+    pub operator: usize,
     last_seen: BTreeMap<FolderId, u64>,
 }
 
@@ -107,8 +120,28 @@ impl World {
             incarnations: 0,
             faults: Vec::new(),
             is_healed: false,
-            given_up: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            operator: 0,
             last_seen: BTreeMap::new(),
+        }
+    }
+
+    pub fn count(&mut self, name: &str) {
+        *self.counts.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Notes which folders were given up by others, and which came back.
+    fn note_given_up(&mut self, writer: usize, before: &Registry) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let is_listed = self.store.registry.entry(node.folder).is_some();
+            if is_listed {
+                if let Some(listed_us) = self.given_up.get_mut(&node.folder) {
+                    listed_us.get_or_insert(self.now_us);
+                }
+            } else if index != writer && before.entry(node.folder).is_some() {
+                self.given_up.insert(node.folder, None);
+            }
         }
     }
 
@@ -148,6 +181,7 @@ impl World {
             Scheduled::Client(client, event) => self.run_client(client, event),
             Scheduled::Fault(fault) => self.begin_fault(fault),
             Scheduled::EndFault(fault) => self.end_fault(fault),
+            Scheduled::Retire(node) => self.retire(node),
         }
     }
 
@@ -280,7 +314,9 @@ impl World {
                 Message::Core(Event::RegistryRead(registry))
             }
             Command::WriteRegistry(document) => {
+                let before = self.store.registry.clone();
                 let is_written = is_reached && self.store.write_registry(&document);
+                self.note_given_up(node, &before);
                 Message::Core(Event::RegistryWritten { is_written: is_written && is_answered })
             }
             Command::UpsertKey { request, key, row } => {
