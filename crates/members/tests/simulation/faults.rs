@@ -47,9 +47,16 @@ const KINDS: [FaultKind; 11] = [
     FaultKind::MongoAwayForAll,
 ];
 
+/// The first kinds: those that may last.
+const LONG_KINDS: usize = 8;
+
 impl World {
     /// Schedules the faults of a run.
     pub fn schedule_faults(&mut self) {
+        if self.profile.has_one_fault {
+            let kind = KINDS[self.random.index(LONG_KINDS)];
+            self.schedule_fault(Fault { kind, node: 0, other: 1 }, 5_000_000, self.profile.active_us - 10_000_000);
+        }
         if self.profile.fault_us == 0 {
             return;
         }
@@ -71,14 +78,18 @@ impl World {
             let fault = Fault { kind, node, other };
             let longest_us = if self.random.is_hit(300) { 30_000_000 } else { 5_000_000 };
             let length_us = self.random.between(100_000, longest_us);
-            self.after(at_us, Scheduled::Fault(fault));
-            self.after(at_us + length_us, Scheduled::EndFault(fault));
-            if matches!(kind, FaultKind::Freeze | FaultKind::Kill { .. }) && length_us > 12_000_000 {
-                for pause_us in [0, 2_000_000, 5_000_000] {
-                    self.after(at_us + self.profile.retire_us + pause_us, Scheduled::Retire(node));
-                }
-            }
+            self.schedule_fault(fault, at_us, length_us);
             at_us += self.random.between(1, 2 * self.profile.fault_us);
+        }
+    }
+
+    fn schedule_fault(&mut self, fault: Fault, at_us: u64, length_us: u64) {
+        self.after(at_us, Scheduled::Fault(fault));
+        self.after(at_us + length_us, Scheduled::EndFault(fault));
+        if matches!(fault.kind, FaultKind::Freeze | FaultKind::Kill { .. }) && length_us > 12_000_000 {
+            for pause_us in [0, 2_000_000, 5_000_000] {
+                self.after(at_us + self.profile.retire_us + pause_us, Scheduled::Retire(fault.node));
+            }
         }
     }
 

@@ -125,6 +125,12 @@ impl History {
         }
     }
 
+    /// Returns true if the operator asked to give up a folder.
+    pub fn is_retired(&self, folder: FolderId) -> bool {
+        let is_retire = |operation| matches!(operation, Operation::Retire(opening) if opening.folder == folder);
+        self.attempts.iter().any(|attempt| is_retire(attempt.operation))
+    }
+
     fn first_ack(&self, attempts: &[usize]) -> Option<FirstAck> {
         let acked = attempts.iter().filter_map(|index| {
             let attempt = &self.attempts[*index];

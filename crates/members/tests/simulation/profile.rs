@@ -62,6 +62,8 @@ pub struct Profile {
     pub retire_us: u64,
     /// True if all queues are tiny.
     pub is_crowded: bool,
+    /// True for one fault, longer than `cluster.grace`.
+    pub has_one_fault: bool,
     /// True for faults of one kind only.
     pub only_fault: Option<usize>,
     /// True if every action is printed.
@@ -72,7 +74,7 @@ impl Profile {
     pub fn new(seed: u64, mistake: Option<Mistake>) -> Self {
         let mut random = Random::new(seed ^ 0xabcd_ef01);
         let mut pick = |values: &[u64]| values[random.index(values.len())];
-        Self {
+        let mut profile = Self {
             is_traced: std::env::var_os("HOURGLASS_SIMULATION_TRACE").is_some(),
             seed,
             mistake,
@@ -80,7 +82,7 @@ impl Profile {
             clients: pick(&[1, 2, 3]) as usize,
             active_us: pick(&[20, 30, 40]) * 1_000_000,
             fault_us: pick(&[0, 1_000, 2_000, 4_000, 4_000, 8_000]) * 1_000,
-            offset_max_ms: pick(&[0, 0, 100, 250]),
+            offset_max_ms: pick(&[0, 0, 100, 250, 5_000]),
             loss_per_mille: pick(&[0, 0, 5, 50]),
             delay_per_mille: pick(&[0, 5, 30]),
             duplicate_per_mille: pick(&[0, 10, 100]),
@@ -88,10 +90,18 @@ impl Profile {
             flush_us: pick(&[500, 3_000, 15_000]) * 1_000,
             grace_ms: pick(&[6_000, 12_000, 45_000]),
             has_mixed_versions: pick(&[0, 0, 0, 1]) == 1,
+            has_one_fault: pick(&[0, 0, 0, 0, 0, 0, 0, 1]) == 1,
             retire_us: pick(&[11, 13, 18, 3_600]) * 1_000_000,
             is_crowded: pick(&[0, 0, 0, 0, 1]) == 1,
             only_fault: (pick(&[0, 1]) == 1).then(|| pick(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) as usize),
+        };
+        if profile.has_one_fault {
+            profile.fault_us = 0;
+            profile.has_mixed_versions = false;
+            profile.grace_ms = profile.grace_ms.min(12_000);
+            profile.active_us = (profile.grace_ms + 40_000) * 1_000;
         }
+        profile
     }
 
     /// Returns the settings of an instance. `kind` chooses among versions.

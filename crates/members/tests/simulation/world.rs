@@ -139,7 +139,7 @@ impl World {
                 if let Some(listed_us) = self.given_up.get_mut(&node.folder) {
                     listed_us.get_or_insert(self.now_us);
                 }
-            } else if index != writer && before.entry(node.folder).is_some() {
+            } else if index != writer && before.entry(node.folder).is_some() && self.history.is_retired(node.folder) {
                 self.given_up.insert(node.folder, None);
             }
         }
@@ -355,7 +355,7 @@ impl World {
             if is_alive {
                 *seen = self.now_us;
             }
-            if self.now_us > *seen + 20_000_000 {
+            if self.now_us > *seen + 12_000_000 {
                 document.remove_entry(entry.opening.folder);
             }
         }
