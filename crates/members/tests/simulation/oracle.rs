@@ -6,6 +6,7 @@ use hourglass_members::{Ack, ClientAnswer, FolderId, Opening, Payload, RequestId
 
 use crate::clients::{KEYED, Operation};
 use crate::data::{Key, Row, decode, is_deleted};
+use crate::node::Node;
 use crate::world::World;
 
 /// One request of a client.
@@ -285,15 +286,11 @@ impl World {
     pub fn note_lost_disk(&mut self, node: usize) {
         let rows: Vec<Row> = self.nodes[node].disk.wal.iter().flat_map(|record| record.rows.clone()).collect();
         for row in rows {
-            let has_copy = |other: &crate::node::Node| {
-                other.folder != self.nodes[node].folder
-                    && !other.is_gone
-                    && other
-                        .disk
-                        .wal
-                        .iter()
-                        .flat_map(|record| &record.rows)
-                        .any(|copy| copy.value == row.value && copy.key == row.key)
+            let has_copy = |other: &Node| {
+                let mut synced = other.disk.wal.iter().filter(|record| record.is_synced);
+                let is_same = |copy: &Row| copy.value == row.value && copy.key == row.key;
+                let is_other = other.folder != self.nodes[node].folder && !other.is_gone;
+                is_other && synced.any(|record| record.rows.iter().any(is_same))
             };
             if !self.store.has(&row) && !self.nodes.iter().any(has_copy) {
                 self.history.writes[row.value as usize].is_lost = true;
