@@ -25,12 +25,7 @@ const SETTLE_US: u64 = 150_000_000;
 
 pub fn run(profile: Profile) -> Outcome {
     let mut world = World::new(profile);
-    for _ in 0..world.profile.nodes {
-        let node = world.add_node();
-        world.start_node(node);
-        let delay_us = world.random.between(0, 100_000);
-        world.after(delay_us, Scheduled::Tick(node));
-    }
+    world.start_all();
     for _ in 0..world.profile.clients {
         world.add_client();
     }
@@ -54,6 +49,16 @@ pub fn run(profile: Profile) -> Outcome {
 }
 
 impl World {
+    /// Starts all instances on empty folders.
+    pub fn start_all(&mut self) {
+        for _ in 0..self.profile.nodes {
+            let node = self.add_node();
+            self.start_node(node);
+            let delay_us = self.random.between(0, 100_000);
+            self.after(delay_us, Scheduled::Tick(node));
+        }
+    }
+
     /// Nobody waits for ever: each request that a running process has read is answered in time.
     pub fn check_waiting(&mut self) {
         for (request, pending) in &self.pending {
