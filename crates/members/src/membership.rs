@@ -171,6 +171,7 @@ impl Instance {
         if is_new_view {
             self.owners = OwnerTable::new(&registry.active);
         }
+        self.clock.raise_to_floor(registry.floor);
         for deletion in &registry.deletions {
             self.clock.hear(self.now, deletion.stamp.next());
         }

@@ -66,6 +66,11 @@ impl StampClock {
         self.greatest = self.greatest.max(stamp.min(cap));
     }
 
+    /// Raises the clock to the floor, however far that is: no record may arrive at or below it.
+    pub fn raise_to_floor(&mut self, floor: Stamp) {
+        self.greatest = self.greatest.max(floor);
+    }
+
     /// Issues the next stamp, above `above`. Returns `None` if that would exceed `not_after`.
     pub fn issue(&mut self, now: Now, above: Option<Stamp>, not_after: Option<Stamp>) -> Option<Stamp> {
         let by_time = Stamp(Stamp::from_ms(now.wall_ms).0 | u64::from(self.random) << 12);

@@ -394,6 +394,11 @@ impl World {
         if self.nodes[node].begin_sync(self.now_us, &mut written) {
             let folder = self.nodes[node].folder;
             self.history.note_copies(folder, &written);
+            let floor = self.store.registry.floor;
+            // What was given up may fill gaps only.
+            if written.iter().any(|row| row.stamp <= floor) && !self.given_up.contains_key(&folder) {
+                self.history.violations.push(format!("{} ms: {node} stamps below the floor", self.now_us / 1_000));
+            }
             let delay_us = if self.nodes[node].is_slow {
                 self.random.between(2_000, 1_800_000)
             } else {
