@@ -246,10 +246,8 @@ impl Instance {
         let own = self.opening.folder;
         let mut active = document.active.clone();
         match self.membership.leave {
-            Leave::Staying if matches!(self.membership.phase, Phase::Member) && self.config.has_address => {
-                if !self.is_suspected(document, self.opening) {
-                    active.insert(own);
-                }
+            Leave::Staying if self.may_join(document) => {
+                active.insert(own);
             }
             Leave::Draining => {
                 active.remove(&own);
@@ -260,6 +258,12 @@ impl Instance {
             active.retain(|folder| *folder == own || !self.should_remove(document, *folder));
         }
         document.set_active(active);
+    }
+
+    /// Returns true if this opening is known to all and reached by all.
+    fn may_join(&self, document: &Registry) -> bool {
+        let is_member = matches!(self.membership.phase, Phase::Member);
+        is_member && self.config.has_address && !self.is_suspected(document, self.opening)
     }
 
     fn has_moving_beat(&self, opening: Opening) -> bool {
