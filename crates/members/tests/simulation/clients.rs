@@ -11,7 +11,9 @@ pub enum Operation {
     Write(usize),
     /// The index of the deletion.
     Delete(usize),
-    Query,
+    Query {
+        may_be_incomplete: bool,
+    },
     Retire(Opening),
 }
 
@@ -101,7 +103,7 @@ impl World {
     fn choose_operation(&mut self, client: usize) -> Operation {
         let first = client as u64 * SENSORS;
         match self.random.between(0, 99) {
-            0..30 => Operation::Query,
+            choice @ 0..30 => Operation::Query { may_be_incomplete: choice < 25 },
             30..35 => {
                 let sensor = first + self.random.between(0, SENSORS - 1);
                 self.history.deletes.push(Delete { sensor, ..Delete::default() });

@@ -112,7 +112,7 @@ impl History {
         match attempt.operation {
             Operation::Write(write) => self.writes[write].attempts.push(index),
             Operation::Delete(delete) => self.deletes[delete].attempts.push(index),
-            Operation::Query | Operation::Retire(_) => {}
+            Operation::Query { .. } | Operation::Retire(_) => {}
         }
         self.attempts.push(attempt);
     }
@@ -260,6 +260,9 @@ impl World {
                     self.nodes[node].process.as_ref().map_or(&[][..], |process| process.instance.deletions());
                 rows.retain(|_, row| !is_deleted(deletions, row));
                 let folders: BTreeSet<FolderId> = missing.iter().map(|opening: &Opening| opening.folder).collect();
+                if !folders.is_empty() && matches!(operation, Operation::Query { may_be_incomplete: false }) {
+                    self.history.violations.push(format!("{request:?} has an incomplete answer"));
+                }
                 let source = format!("{} ms: answer of {node}", self.now_us / 1_000);
                 let given_up = self.given_up.clone();
                 let excuses = Excuses { at_us: sent_us, missing: folders, given_up };

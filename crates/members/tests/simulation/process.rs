@@ -120,7 +120,7 @@ impl World {
         };
         let until_us = self.now_us + (wait_ms + 500) * 1_000;
         self.pending.insert(request, Pending { node, incarnation: process.incarnation, until_us });
-        if self.profile.mistake == Some(Mistake::StoreFirst) && matches!(operation, Operation::Query) {
+        if self.profile.mistake == Some(Mistake::StoreFirst) && matches!(operation, Operation::Query { .. }) {
             process.snapshots.insert(request, self.store.snapshot());
         }
         let event = match operation {
@@ -132,7 +132,9 @@ impl World {
             Operation::Delete(delete) => {
                 Event::Delete { request, statement: statement(self.history.deletes[delete].sensor) }
             }
-            Operation::Query => Event::Query { request, question: encode(&[]), may_be_incomplete: true },
+            Operation::Query { may_be_incomplete } => {
+                Event::Query { request, question: encode(&[]), may_be_incomplete }
+            }
             Operation::Retire(opening) => Event::Retire { request, opening },
         };
         self.handle(node, event);

@@ -62,6 +62,8 @@ pub struct Profile {
     pub retire_us: u64,
     /// True if all queues are tiny.
     pub is_crowded: bool,
+    /// `wal.horizon`
+    pub horizon_ms: u64,
     /// True for one fault, longer than `cluster.grace`.
     pub has_one_fault: bool,
     /// True for faults of one kind only.
@@ -90,6 +92,7 @@ impl Profile {
             flush_us: pick(&[500, 3_000, 15_000]) * 1_000,
             grace_ms: pick(&[6_000, 12_000, 45_000]),
             has_mixed_versions: pick(&[0, 0, 0, 1]) == 1,
+            horizon_ms: pick(&[15_000, 3_600_000, 3_600_000]),
             has_one_fault: pick(&[0, 0, 0, 0, 0, 0, 0, 1]) == 1,
             retire_us: pick(&[11, 13, 18, 3_600]) * 1_000_000,
             is_crowded: pick(&[0, 0, 0, 0, 1]) == 1,
@@ -133,6 +136,7 @@ impl Profile {
     /// Returns the settings of an instance. `kind` chooses among versions.
     pub fn config(&self, kind: u64) -> Config {
         let mut config = Config { grace_ms: self.grace_ms, ack_timeout_ms: 6_000, ..Config::default() };
+        config.horizon_ms = self.horizon_ms;
         if self.is_crowded {
             config.appends_max = 5;
             config.peer_bytes_max = 40;

@@ -172,7 +172,7 @@ impl World {
                 for node in self.living() {
                     self.add_idle_client();
                     let client = self.clients.len() - 1;
-                    queries.push((node, self.ask(client, node, Operation::Query)));
+                    queries.push((node, self.ask(client, node, Operation::Query { may_be_incomplete: true })));
                 }
                 self.run_until(self.now_us + 3_000_000);
             }
