@@ -1,9 +1,9 @@
 //! Deletions: logged, remembered in the registry, and answered once all openings know them. From then on merges may
-//! remove what they cover.
+//! remove what they cover, and a sweep ends them.
 
 use std::collections::BTreeMap;
 
-use crate::events::{ClientAnswer, Record, RequestId};
+use crate::events::{Action, ClientAnswer, Record, RequestId};
 use crate::instance::{AppendBounds, BeatWait, Instance};
 use crate::parts::Purpose;
 use crate::registry::{Deletion, Payload, Registry};
@@ -25,6 +25,8 @@ pub(crate) struct Deletions {
     pending: Vec<PendingDeletion>,
     /// Remembered deletions, of any opening, that may be unknown to others.
     unknown: Vec<(Deletion, BeatWait)>,
+    /// The deletion that this opening sweeps, and true once that is done.
+    sweep: Option<(Deletion, bool)>,
     /// Clients that wait, with their deadlines.
     waiting: BTreeMap<RequestId, u64>,
 }
@@ -75,9 +77,37 @@ impl Instance {
                 document.deletions.push(pending.deletion.clone());
             }
         }
+        if let Some((swept, true)) = &self.deletions.sweep {
+            document.deletions.retain(|deletion| !deletion.is_same(swept));
+        }
         for deletion in document.deletions.iter_mut().filter(|deletion| !deletion.is_known) {
             let wait = self.deletions.wait(deletion);
             deletion.is_known = wait.is_some_and(|wait| self.is_over(wait));
+        }
+    }
+
+    /// Sweeps one deletion that the floor has passed: no reading that it covers may still arrive. The least folder of the
+    /// view does so.
+    fn begin_sweep(&mut self, registry: &Registry) {
+        if let Some((deletion, _)) = &self.deletions.sweep
+            && !registry.deletions.iter().any(|known| known.is_same(deletion))
+        {
+            self.deletions.sweep = None;
+        }
+        let is_sweeper = registry.active.first() == Some(&self.opening.folder);
+        if self.deletions.sweep.is_some() || !is_sweeper {
+            return;
+        }
+        let passed = registry.deletions.iter().find(|deletion| deletion.is_known && deletion.stamp <= registry.floor);
+        if let Some(deletion) = passed {
+            self.deletions.sweep = Some((deletion.clone(), false));
+            self.act(Action::Sweep(deletion.clone()));
+        }
+    }
+
+    pub(crate) fn on_swept(&mut self) {
+        if let Some((_, is_done)) = &mut self.deletions.sweep {
+            *is_done = true;
         }
     }
 
@@ -99,6 +129,7 @@ impl Instance {
         for pending in self.deletions.pending.iter_mut().filter(|pending| !pending.is_remembered) {
             pending.is_remembered = registry.deletions.iter().any(|known| known.is_same(&pending.deletion));
         }
+        self.begin_sweep(registry);
         self.tick_deletions();
     }
 

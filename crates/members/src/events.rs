@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::registry::{FolderId, Opening, Payload, Registry};
+use crate::registry::{Deletion, FolderId, Opening, Payload, Registry};
 use crate::stamp::Stamp;
 
 /// A client's request, numbered by the caller.
@@ -164,6 +164,8 @@ pub enum Event {
     Write { request: RequestId, read_boot_ms: u64, ack: Ack, batches: Vec<Batch> },
     /// A client deletes.
     Delete { request: RequestId, statement: Payload },
+    /// Follows [`Action::Sweep`].
+    Swept,
     /// A client asks.
     Query { request: RequestId, question: Payload, may_be_incomplete: bool },
     /// Follows [`Action::AnswerFromMemory`].
@@ -192,6 +194,8 @@ pub enum QuestionId {
 pub enum Action {
     /// Send a frame, or drop it if there is no connection.
     Send { to: FolderId, frame: Frame },
+    /// Remove from the store what a deletion covers; the floor has passed it.
+    Sweep(Deletion),
     /// Read the registry.
     ReadRegistry,
     /// Write the registry if its `rev` is the one before that of the document.
@@ -240,8 +244,9 @@ pub enum ClientAnswer {
     Done,
     /// 409: the opening is alive.
     StillAlive,
-    /// The merged answer: `answers` are from memory, then `store`. Openings in `missing` may have more.
-    Rows { answers: Vec<Payload>, store: Payload, missing: Vec<Opening> },
+    /// To merge: `answers` are from memory, `store` is later. `deletions` hide what they cover. Openings in `missing`
+    /// may have more.
+    Rows { answers: Vec<Payload>, store: Payload, deletions: Vec<Deletion>, missing: Vec<Opening> },
     /// 503: these openings do not answer.
     Missing(Vec<Opening>),
 }

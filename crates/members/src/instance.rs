@@ -124,6 +124,7 @@ impl Instance {
             Event::KeyAnswer { request, row } => self.on_key_answer(request, row),
             Event::Write { request, read_boot_ms, ack, batches } => self.on_write(request, read_boot_ms, ack, batches),
             Event::Delete { request, statement } => self.on_delete(request, statement),
+            Event::Swept => self.on_swept(),
             Event::Query { request, question, may_be_incomplete } => {
                 self.on_query(request, question, may_be_incomplete)
             }

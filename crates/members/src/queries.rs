@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::events::{Action, ClientAnswer, FrameBody, QuestionId, RequestId};
 use crate::instance::Instance;
-use crate::registry::{FolderId, Opening, Payload, Registry};
+use crate::registry::{Deletion, FolderId, Opening, Payload, Registry};
 
 /// The steps of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ struct Query {
     missing: Vec<Opening>,
     answers: Vec<Payload>,
     store: Option<Payload>,
+    /// All deletions since the question began. One that was swept meanwhile still hides what was read before.
+    deletions: Vec<Deletion>,
 }
 
 /// The queries of clients, and the questions of others.
@@ -59,6 +61,7 @@ impl Instance {
             missing: Vec::new(),
             answers: Vec::new(),
             store: None,
+            deletions: Vec::new(),
         };
         self.queries.queries.insert(request, query);
         self.continue_query(request);
@@ -78,7 +81,13 @@ impl Instance {
 
     fn continue_query(&mut self, request: RequestId) {
         let boot_ms = self.now.boot_ms;
+        let known = self.registry.as_ref().map_or(&[][..], |registry| &registry.deletions);
         let Some(query) = self.queries.queries.get_mut(&request) else { return };
+        for deletion in known {
+            if !query.deletions.iter().any(|other| other.is_same(deletion)) {
+                query.deletions.push(deletion.clone());
+            }
+        }
         if boot_ms >= query.deadline_ms {
             return self.end_query(request, ClientAnswer::Unavailable);
         }
@@ -206,8 +215,8 @@ impl Instance {
 
     fn merge_answers(&mut self, request: RequestId) {
         let Some(query) = self.queries.queries.remove(&request) else { return };
-        let Query { answers, missing, store, .. } = query;
-        let rows = store.map(|store| ClientAnswer::Rows { answers, store, missing });
+        let Query { answers, missing, store, deletions, .. } = query;
+        let rows = store.map(|store| ClientAnswer::Rows { answers, store, deletions, missing });
         self.answer(request, rows.unwrap_or(ClientAnswer::Unavailable));
     }
 

@@ -14,6 +14,7 @@ impl World {
                 FrameBody::PartAnswer { answer: PartAnswer::Busy, .. } => "busy parts",
                 _ => return,
             },
+            Action::Sweep(_) => "sweeps",
             Action::Append(append) if append.above.is_some() => "strays after silence",
             Action::Stop(reason) => {
                 let name = format!("stops: {reason:?}");

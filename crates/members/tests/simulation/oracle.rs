@@ -87,6 +87,8 @@ pub struct History {
     pub deletes: Vec<Delete>,
     by_key: BTreeMap<Key, Vec<usize>>,
     pub violations: Vec<String>,
+    /// Folders that ever ceased to hold the floor.
+    pub late_folders: BTreeSet<FolderId>,
     /// Greatest distance between two clocks so far.
     pub tolerance_us: u64,
 }
@@ -159,6 +161,12 @@ impl History {
         self.end_us(&first.attempts) + tolerance_us < ack.sent_us
     }
 
+    /// Returns true if a reading comes from a folder that was away too long. It may arrive when a deletion is forgotten.
+    fn is_late(&self, write: usize) -> bool {
+        let mut folders = self.writes[write].copies.values().flatten();
+        folders.any(|folder| self.late_folders.contains(folder))
+    }
+
     fn must_delete(&self, write: usize, delete: &Delete) -> bool {
         let Some(ack) = self.first_ack(&delete.attempts) else { return false };
         self.end_us(&self.writes[write].attempts) + self.tolerance_us + 2_000 < ack.sent_us
@@ -184,6 +192,9 @@ impl History {
         let deletes: Vec<&Delete> = self.deletes.iter().filter(|delete| delete.sensor == key.0).collect();
         if let Some(value) = seen {
             let value = value as usize;
+            if self.is_late(value) && deletes.iter().any(|delete| self.end_us(&delete.attempts) > 0) {
+                return None;
+            }
             for later in writes.iter().filter(|later| **later != value && is_owed(**later).is_some()) {
                 if self.must_hide(value, *later, key) {
                     return Some(format!("{key:?} has {value}, although {later} was acked later"));
@@ -252,12 +263,10 @@ impl World {
                 attempt.acked_us = Some(self.now_us);
                 self.check_ack(operation);
             }
-            ClientAnswer::Rows { answers, store, missing } => {
+            ClientAnswer::Rows { answers, store, deletions, missing } => {
                 let mut payloads = answers.clone();
                 payloads.push(store.clone());
                 let mut rows = merge(&payloads);
-                let deletions =
-                    self.nodes[node].process.as_ref().map_or(&[][..], |process| process.instance.deletions());
                 rows.retain(|_, row| !is_deleted(deletions, row));
                 let folders: BTreeSet<FolderId> = missing.iter().map(|opening: &Opening| opening.folder).collect();
                 if !folders.is_empty() && matches!(operation, Operation::Query { may_be_incomplete: false }) {

@@ -23,6 +23,8 @@ impl World {
                 None => self.end_flush(node),
             },
             Message::PageWritten { sensor, rows, is_written } => self.on_page_written(node, sensor, &rows, is_written),
+            Message::Swept { is_done: true, .. } => self.handle(node, Event::Swept),
+            Message::Swept { deletion, .. } => self.ask_store(node, Command::Sweep(deletion)),
             Message::Append(append) => {
                 if let Some(process) = self.nodes[node].process.as_mut().filter(|process| process.instance.may_ack()) {
                     process.queue.push_back(append);
@@ -53,6 +55,7 @@ impl World {
         let mistake = self.profile.mistake;
         match action {
             Action::Send { to, frame } => self.send(node, to, frame),
+            Action::Sweep(deletion) => self.ask_store(node, Command::Sweep(deletion)),
             Action::ReadRegistry => self.ask_store(node, Command::ReadRegistry),
             Action::WriteRegistry(document) => self.ask_store(node, Command::WriteRegistry(document)),
             Action::Append(mut append) => {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hourglass_members::{KeyRow, Payload, Registry, Stamp};
+use hourglass_members::{Deletion, KeyRow, Payload, Registry, Stamp};
 
-use crate::data::{Row, encode};
+use crate::data::{Row, encode, is_deleted};
 
 /// The stored readings of a sensor.
 #[derive(Clone, Default)]
@@ -39,6 +39,15 @@ impl Store {
             *stored = page;
         }
         is_next
+    }
+
+    /// Removes what a deletion covers.
+    pub fn sweep(&mut self, deletion: &Deletion) {
+        for (sensor, page) in &mut self.pages {
+            let row = |time: u64, stamp: Stamp, value: u64| Row { key: (*sensor, time), stamp, value };
+            page.cells.retain(|time, (stamp, value)| !is_deleted(&[deletion.clone()], &row(*time, *stamp, *value)));
+            page.rev += 1;
+        }
     }
 
     pub fn rows(&self) -> Vec<Row> {

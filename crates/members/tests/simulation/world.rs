@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use hourglass_members::{
-    AppendOutcome, ClientAnswer, Event, FolderId, Frame, FrameBody, KeyRow, OwnerTable, QuestionId, Registry, RequestId,
+    AppendOutcome, ClientAnswer, Deletion, Event, FolderId, Frame, FrameBody, KeyRow, OwnerTable, QuestionId, Registry,
+    RequestId,
 };
 
 use crate::clients::{Client, ClientEvent};
@@ -33,6 +34,10 @@ pub enum Message {
         rows: Vec<Row>,
         is_written: Option<bool>,
     },
+    Swept {
+        deletion: Deletion,
+        is_done: bool,
+    },
     /// A copy of a part that bypasses the core (a seeded mistake).
     Append(hourglass_members::Append),
 }
@@ -44,6 +49,7 @@ pub enum Command {
     WriteRegistry(Arc<Registry>),
     UpsertKey { request: RequestId, key: u64, row: KeyRow },
     Snapshot(RequestId),
+    Sweep(Deletion),
     ReadPage(u64),
     WritePage { sensor: u64, page: Page, rows: Vec<Row> },
 }
@@ -134,7 +140,11 @@ impl World {
     /// Notes which folders were given up by others, and which came back.
     fn note_given_up(&mut self, writer: usize, before: &Registry) {
         for (index, node) in self.nodes.iter().enumerate() {
-            let is_listed = self.store.registry.entry(node.folder).is_some();
+            let entry = self.store.registry.entry(node.folder);
+            let is_listed = entry.is_some();
+            if self.given_up.contains_key(&node.folder) || entry.is_some_and(|entry| !entry.holds_floor) {
+                self.history.late_folders.insert(node.folder);
+            }
             if is_listed {
                 if let Some(listed_us) = self.given_up.get_mut(&node.folder) {
                     listed_us.get_or_insert(self.now_us);
@@ -327,6 +337,12 @@ impl World {
                 let early = self.nodes[node].process.as_mut().and_then(|process| process.snapshots.remove(&request));
                 let answer = is_answered.then(|| early.unwrap_or_else(|| self.store.snapshot()));
                 Message::Core(Event::StoreAnswer { request, answer })
+            }
+            Command::Sweep(deletion) => {
+                if is_reached {
+                    self.store.sweep(&deletion);
+                }
+                Message::Swept { deletion, is_done: is_answered }
             }
             Command::ReadPage(sensor) => {
                 let page = is_answered.then(|| self.store.pages.get(&sensor).cloned().unwrap_or_default());
