@@ -96,7 +96,7 @@ pub enum PartAnswer {
 pub struct Append {
     /// The number.
     pub id: AppendId,
-    /// The record; `None` asks for a sync only.
+    /// The record; `None` asks for a sync of a stamp alone.
     pub record: Option<Record>,
     /// The record's stamp must be greater.
     pub above: Option<Stamp>,
@@ -152,7 +152,7 @@ pub enum Event {
     Appended { append: AppendId, outcome: AppendOutcome },
     /// The readings of an append are in the store.
     Stored { append: AppendId },
-    /// The WAL's bound for the floor.
+    /// The WAL's bound for the floor: below all that is not stored, and not above the last synced stamp.
     Watermark(Stamp),
     /// Follows [`Action::FlushAll`]: the WAL has nothing that is not stored.
     FlushedAll,

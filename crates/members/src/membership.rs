@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::events::{Action, ClientAnswer, RequestId, StopReason};
-use crate::instance::{BeatWait, Instance};
+use crate::instance::{AppendBounds, BeatWait, Instance};
 use crate::partitions::OwnerTable;
+use crate::parts::Purpose;
 use crate::registry::{Entry, FolderId, Opening, Registry};
 use crate::stamp::Stamp;
 
@@ -105,6 +106,8 @@ impl Instance {
         if self.membership.access == Access::Idle && boot_ms >= self.membership.next_read_ms {
             self.membership.access = Access::Reading { since_ms: boot_ms };
             self.act(Action::ReadRegistry);
+            // A watermark is never above the last stamp on the disk: the next start may have a clock that nobody raised.
+            self.append(Purpose::Mark, None, AppendBounds::default());
         }
         if let Some((request, _, deadline_ms)) = self.membership.retire
             && boot_ms >= deadline_ms

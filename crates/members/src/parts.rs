@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Part { from: Opening, version: u16, number: u64, ack: Ack },
     /// Another instance's probe.
     Probe { from: Opening, version: u16, number: u64 },
+    /// The clock itself, so that an idle WAL's watermark grows.
+    Mark,
     /// A client's deletion.
     Deletion { request: RequestId, statement: Payload },
 }
@@ -105,6 +107,7 @@ impl Instance {
             (Purpose::Deletion { request, statement }, AppendOutcome::Synced { stamp, .. }) => {
                 self.on_deletion_logged(request, stamp, statement);
             }
+            (Purpose::Mark, _) => {}
             // The request has been answered at its deadline.
             (_, AppendOutcome::Late | AppendOutcome::Expired) => return,
         }

@@ -29,6 +29,7 @@ pub struct Disk {
     pub wal: Vec<Logged>,
     pub is_joined: bool,
     pub last_stamp: Stamp,
+    pub synced_stamp: Stamp,
     pub next_start: u32,
 }
 
@@ -134,7 +135,7 @@ impl Node {
             opening,
             was_joined: self.disk.is_joined,
             last_stamp: self.disk.last_stamp,
-            watermark: self.disk.watermark().unwrap_or(self.disk.last_stamp),
+            watermark: self.disk.watermark().unwrap_or(self.disk.synced_stamp),
             deletions: self.disk.wal.iter().filter_map(|record| record.deletion.clone()).collect(),
             random: self.folder.0 as u8,
         };
@@ -165,26 +166,30 @@ impl Node {
         let mut group = Vec::new();
         for append in process.queue.drain(..process.queue.len().min(16)) {
             let is_expired = append.expires_boot_ms.is_some_and(|expires_ms| now.boot_ms >= expires_ms);
-            let Some(record) = append.record.filter(|_| !is_expired) else {
-                let synced = AppendOutcome::Synced { stamp: Stamp::ZERO, rejected: Vec::new() };
-                group.push((append.id, if is_expired { AppendOutcome::Expired } else { synced }, false));
+            if is_expired {
+                group.push((append.id, AppendOutcome::Expired, false));
                 continue;
-            };
+            }
             let Some(stamp) = process.instance.clock_mut().issue(now, append.above, append.not_after) else {
                 group.push((append.id, AppendOutcome::Late, false));
                 continue;
             };
             let mut logged = Logged { stamp, rows: Vec::new(), deletion: None, is_synced: false };
-            match record {
-                Record::Readings(payload) => {
+            match append.record {
+                Some(Record::Readings(payload)) => {
                     logged.rows = decode(&payload);
                     logged.rows.iter_mut().for_each(|row| row.stamp = stamp);
                     written.extend(&logged.rows);
                 }
-                Record::Deletion(statement) => logged.deletion = Some(Deletion { stamp, statement, is_known: false }),
+                Some(Record::Deletion(statement)) => {
+                    logged.deletion = Some(Deletion { stamp, statement, is_known: false });
+                }
+                None => {}
             }
             self.disk.last_stamp = stamp;
-            self.disk.wal.push(logged);
+            if !logged.rows.is_empty() || logged.deletion.is_some() {
+                self.disk.wal.push(logged);
+            }
             group.push((append.id, AppendOutcome::Synced { stamp, rejected: Vec::new() }, append.reports_stored));
         }
         process.syncing = Some(group);
@@ -195,6 +200,11 @@ impl Node {
     pub fn end_sync(&mut self) -> Vec<(AppendId, AppendOutcome)> {
         let Some(process) = &mut self.process else { return Vec::new() };
         let group = process.syncing.take().unwrap_or_default();
+        let stamps = group.iter().filter_map(|(_, outcome, _)| match outcome {
+            AppendOutcome::Synced { stamp, .. } => Some(*stamp),
+            _ => None,
+        });
+        self.disk.synced_stamp = self.disk.synced_stamp.max(stamps.max().unwrap_or_default());
         process.is_sync_due = false;
         let is_in_group = |stamp: Stamp| {
             group

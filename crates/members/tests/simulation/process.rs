@@ -181,10 +181,9 @@ impl World {
         self.after(delay_us, Scheduled::Tick(node));
         let now_us = self.now_us;
         let host = &mut self.nodes[node];
-        let now = host.now(now_us);
         let Some(process) = host.process.as_mut().filter(|_| !host.is_frozen) else { return };
         host.disk.truncate(&[], process.instance.deletions());
-        let watermark = host.disk.watermark().unwrap_or_else(|| process.instance.clock_mut().greatest(now));
+        let watermark = host.disk.watermark().unwrap_or(host.disk.synced_stamp);
         let is_replayed = now_us >= process.replayed_at_us;
         let questions = if is_replayed { std::mem::take(&mut process.questions) } else { Vec::new() };
         let is_flushed = host.disk.wal.is_empty() && process.queue.is_empty() && process.syncing.is_none();

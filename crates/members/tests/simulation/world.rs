@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hourglass_members::{
     AppendOutcome, ClientAnswer, Deletion, Event, FolderId, Frame, FrameBody, KeyRow, OwnerTable, QuestionId, Registry,
-    RequestId,
+    RequestId, Stamp,
 };
 
 use crate::clients::{Client, ClientEvent};
@@ -246,6 +246,9 @@ impl World {
         let first = wal.iter().position(|record| !record.is_synced).unwrap_or(wal.len());
         let kept = self.random.between(first as u64, wal.len() as u64) as usize;
         wal.truncate(kept);
+        let last = wal.last().map_or(Stamp::ZERO, |record| record.stamp);
+        let disk = &mut self.nodes[node].disk;
+        disk.last_stamp = last.max(disk.synced_stamp);
         self.nodes[node].is_frozen = false;
         self.nodes[node].dead_since_us = Some(self.now_us);
         for (incarnation, message) in std::mem::take(&mut self.nodes[node].inbox) {
@@ -318,6 +321,8 @@ impl World {
         // A command that was sent takes effect even if its sender has died since.
         let is_reached = self.nodes[node].has_mongo;
         let is_answered = is_reached && !self.random.is_hit(self.profile.unknown_per_mille);
+        let is_registry = matches!(command, Command::ReadRegistry | Command::WriteRegistry(_));
+        let is_slow = is_registry && self.random.is_hit(self.profile.slow_registry_per_mille);
         let message = match command {
             Command::ReadRegistry => {
                 let registry = is_answered.then(|| self.registry_for_core());
@@ -353,8 +358,11 @@ impl World {
                 Message::PageWritten { sensor, rows, is_written: is_answered.then_some(is_written) }
             }
         };
-        let delay_us =
-            if is_answered { self.random.between(300, 5_000) } else { self.random.between(300_000, 1_000_000) };
+        let delay_us = if is_answered && !is_slow {
+            self.random.between(300, 5_000)
+        } else {
+            self.random.between(300_000, 1_000_000)
+        };
         self.after(delay_us, Scheduled::ToNode { node, incarnation: Some(incarnation), message });
     }
 
