@@ -92,9 +92,14 @@ impl Instance {
             return self.end_query(request, ClientAnswer::Unavailable);
         }
         let age_max_ms = self.config.copy_age_max_ms;
+        // Others wait only for the beats of listed openings. One that is not listed yet may have missed an entry or a
+        // deletion, however new its copy is.
+        let has_own_entry = |registry: &Registry| registry.entries.iter().any(|entry| entry.opening == self.opening);
         match query.step {
             Step::NeedsRegistry => match self.registry.clone() {
-                Some(registry) if boot_ms <= self.registry_read_ms + age_max_ms => self.ask(request, &registry),
+                Some(registry) if boot_ms <= self.registry_read_ms + age_max_ms && has_own_entry(&registry) => {
+                    self.ask(request, &registry);
+                }
                 _ => self.membership.hurry(),
             },
             Step::Asking { until_ms } if boot_ms >= until_ms => {
