@@ -61,7 +61,7 @@ const CRATES: &[(&str, usize)] = &[
     ("demo", 760),
     ("influxql", 2_969),
     ("mapping", 1_010),
-    ("members", 1_740),
+    ("members", 1_790),
     ("model", 5_955),
     ("store", 11_060),
     ("store-api", 510),

@@ -107,7 +107,9 @@ impl Instance {
             self.membership.access = Access::Reading { since_ms: boot_ms };
             self.act(Action::ReadRegistry);
             // A watermark is never above the last stamp on the disk: the next start may have a clock that nobody raised.
-            self.append(Purpose::Mark, None, AppendBounds::default());
+            if !self.parts.appends.values().any(|purpose| matches!(purpose, Purpose::Mark)) {
+                self.append(Purpose::Mark, None, AppendBounds::default());
+            }
         }
         if let Some((request, _, deadline_ms)) = self.membership.retire
             && boot_ms >= deadline_ms

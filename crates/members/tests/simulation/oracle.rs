@@ -58,7 +58,7 @@ pub struct Delete {
     pub attempts: Vec<usize>,
 }
 
-/// What an answer need not contain.
+/// The readings that an answer need not contain.
 #[derive(Default)]
 pub struct Excuses {
     /// The time of the question.

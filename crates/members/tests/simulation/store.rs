@@ -45,7 +45,9 @@ impl Store {
     pub fn sweep(&mut self, deletion: &Deletion) {
         for (sensor, page) in &mut self.pages {
             let row = |time: u64, stamp: Stamp, value: u64| Row { key: (*sensor, time), stamp, value };
-            page.cells.retain(|time, (stamp, value)| !is_deleted(&[deletion.clone()], &row(*time, *stamp, *value)));
+            page.cells.retain(|time, (stamp, value)| {
+                !is_deleted(std::slice::from_ref(deletion), &row(*time, *stamp, *value))
+            });
             page.rev += 1;
         }
     }
