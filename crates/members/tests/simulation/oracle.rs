@@ -42,13 +42,23 @@ pub struct Write {
     pub attempts: Vec<usize>,
     /// The folders that logged each key.
     pub copies: BTreeMap<Key, BTreeSet<FolderId>>,
+    /// The folders that synced each key, and when.
+    pub synced: BTreeMap<Key, BTreeMap<FolderId, u64>>,
     /// True if a lost disk had the only copy.
     pub is_lost: bool,
 }
 
 impl Write {
     pub fn new(keys: Vec<Key>, ack: Ack, is_keyed: bool) -> Self {
-        Self { keys, ack, is_keyed, attempts: Vec::new(), copies: BTreeMap::new(), is_lost: false }
+        Self {
+            keys,
+            ack,
+            is_keyed,
+            attempts: Vec::new(),
+            copies: BTreeMap::new(),
+            synced: BTreeMap::new(),
+            is_lost: false,
+        }
     }
 }
 
@@ -134,6 +144,15 @@ impl History {
         self.attempts.iter().any(|attempt| is_retire(attempt.operation))
     }
 
+    /// Notes that a folder has synced readings.
+    pub fn note_synced(&mut self, now_us: u64, folder: FolderId, rows: &[Row]) {
+        for row in rows {
+            let write = &mut self.writes[row.value as usize];
+            let key = if write.is_keyed { (row.key.0, 0) } else { row.key };
+            write.synced.entry(key).or_default().entry(folder).or_insert(now_us);
+        }
+    }
+
     fn first_ack(&self, attempts: &[usize]) -> Option<FirstAck> {
         let acked = attempts.iter().filter_map(|index| {
             let attempt = &self.attempts[*index];
@@ -184,9 +203,12 @@ impl History {
         let is_owed = |id: usize| {
             let write = &self.writes[id];
             let ack = self.first_ack(&write.attempts)?;
-            let is_covered =
-                |folders: &BTreeSet<FolderId>| folders.iter().any(|folder| excuses.covers(folder, ack.acked_us));
-            let is_excused = write.is_lost || write.copies.get(key).is_some_and(is_covered);
+            // Each copy of the time of the question is where the answer need not look.
+            let is_covered = |folders: &BTreeMap<FolderId, u64>| {
+                let mut known = folders.iter().filter(|(_, synced_us)| **synced_us < at_us);
+                known.all(|(folder, _)| excuses.covers(folder, ack.acked_us))
+            };
+            let is_excused = write.is_lost || write.synced.get(key).is_some_and(is_covered);
             (ack.acked_us < at_us && !is_excused).then_some(ack)
         };
         let deletes: Vec<&Delete> = self.deletes.iter().filter(|delete| delete.sensor == key.0).collect();

@@ -442,6 +442,10 @@ impl World {
             }
             return;
         }
+        let unsynced = self.nodes[node].disk.wal.iter().filter(|record| !record.is_synced);
+        let rows: Vec<Row> = unsynced.flat_map(|record| record.rows.clone()).collect();
+        let folder = self.nodes[node].folder;
+        self.history.note_synced(self.now_us, folder, &rows);
         for (append, outcome) in self.nodes[node].end_sync() {
             self.handle(node, Event::Appended { append, outcome });
         }
