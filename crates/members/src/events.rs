@@ -216,7 +216,7 @@ pub enum Action {
     MarkJoined,
     /// Forget it.
     RemoveJoined,
-    /// Flush everything; no append follows.
+    /// Flush everything; no readings follow.
     FlushAll,
     /// End the process.
     Stop(StopReason),

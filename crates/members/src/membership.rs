@@ -87,6 +87,11 @@ impl Instance {
         is_member && !self.is_stopping()
     }
 
+    /// Returns true if the entry is about to be closed, or is.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.membership.leave == Leave::Flushed
+    }
+
     fn is_stopping(&self) -> bool {
         matches!(self.membership.leave, Leave::Flushing | Leave::Flushed)
     }
@@ -336,6 +341,7 @@ impl Instance {
             self.membership.leave = Leave::Flushed;
             // Before the entry is closed: the next start must not ack without one.
             self.act(Action::RemoveJoined);
+            self.fail_queries();
             self.membership.hurry();
         }
     }

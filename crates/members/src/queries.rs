@@ -48,7 +48,7 @@ pub(crate) struct Queries {
 
 impl Instance {
     pub(crate) fn on_query(&mut self, request: RequestId, question: Payload, may_be_incomplete: bool) {
-        if self.queries.queries.len() >= self.config.queries_max {
+        if self.is_closing() || self.queries.queries.len() >= self.config.queries_max {
             return self.answer(request, ClientAnswer::Unavailable);
         }
         let query = Query {
@@ -65,6 +65,13 @@ impl Instance {
         };
         self.queries.queries.insert(request, query);
         self.continue_query(request);
+    }
+
+    /// Answers all queries before the entry is closed: from then on nobody waits for this opening's beat.
+    pub(crate) fn fail_queries(&mut self) {
+        for request in std::mem::take(&mut self.queries.queries).into_keys() {
+            self.answer(request, ClientAnswer::Unavailable);
+        }
     }
 
     pub(crate) fn tick_queries(&mut self) {
