@@ -200,13 +200,15 @@ impl History {
     fn judge(&self, key: &Key, seen: Option<u64>, excuses: &Excuses) -> Option<String> {
         let at_us = excuses.at_us;
         let writes = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
-        let is_owed = |id: usize| {
+        // A reading must be there unless each of its copies is excused. It must hide others only if none is: the copy
+        // that was acked may be missing, and that of an earlier attempt may have a smaller stamp.
+        let is_owed = |id: usize, needs_all_copies: bool| {
             let write = &self.writes[id];
             let ack = self.first_ack(&write.attempts)?;
-            // Each copy of the time of the question is where the answer need not look.
             let is_covered = |folders: &BTreeMap<FolderId, u64>| {
-                let mut known = folders.iter().filter(|(_, synced_us)| **synced_us < at_us);
-                known.all(|(folder, _)| excuses.covers(folder, ack.acked_us))
+                let mut known = folders.iter().filter(|copy| *copy.1 < at_us).map(|copy| copy.0);
+                let covers = |folder: &FolderId| excuses.covers(folder, ack.acked_us);
+                if needs_all_copies { known.any(covers) } else { known.all(covers) }
             };
             let is_excused = write.is_lost || write.synced.get(key).is_some_and(is_covered);
             (ack.acked_us < at_us && !is_excused).then_some(ack)
@@ -217,7 +219,7 @@ impl History {
             if self.is_late(value) && deletes.iter().any(|delete| self.end_us(&delete.attempts) > 0) {
                 return None;
             }
-            for later in writes.iter().filter(|later| **later != value && is_owed(**later).is_some()) {
+            for later in writes.iter().filter(|later| **later != value && is_owed(**later, true).is_some()) {
                 if self.must_hide(value, *later, key) {
                     return Some(format!("{key:?} has {value}, although {later} was acked later"));
                 }
@@ -231,7 +233,7 @@ impl History {
             return None;
         }
         for id in writes {
-            let Some(ack) = is_owed(*id) else { continue };
+            let Some(ack) = is_owed(*id, false) else { continue };
             if !deletes.iter().any(|delete| self.may_delete(ack.sent_us, delete)) {
                 return Some(format!("{key:?} lacks {id}, acked at {} ms", ack.acked_us / 1_000));
             }
