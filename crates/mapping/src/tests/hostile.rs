@@ -118,7 +118,7 @@ proptest! {
     fn any_float_keeps_its_bits(value in any::<f64>().prop_filter("JSON has no others", |value| value.is_finite())) {
         let body = serde_json::to_vec(&value).expect("a number");
         let mapping = builtin::get("plain").expect("built in");
-        let mut points = apply(&mapping, Some("home/lab/temp"), &body, Limits::default(), ARRIVAL);
+        let mut points = apply(mapping, Some("home/lab/temp"), &body, Limits::default(), ARRIVAL);
         let point = points.next().expect("a message").expect("a reading");
         match point.fields[0].1 {
             RawValue::Float(stored) => prop_assert_eq!(stored.to_bits(), value.to_bits()),

@@ -32,13 +32,13 @@ fn all_built_in_mappings_are_valid_and_named_after_their_files() {
 fn check(name: &str, topic: &str, body: &str, expected: &str) {
     let mapping = builtin::get(name).expect("built in");
     assert!(mapping.matches(topic), "{topic}");
-    assert_eq!(lines(&mapping, Some(topic), body.as_bytes()), [expected]);
+    assert_eq!(lines(mapping, Some(topic), body.as_bytes()), [expected]);
 }
 
 /// Checks that a built-in mapping skips a message.
 fn check_skipped(name: &str, topic: &str, body: &str) {
     let mapping = builtin::get(name).expect("built in");
-    let mut points = apply(&mapping, Some(topic), body.as_bytes(), Limits::default(), ARRIVAL);
+    let mut points = apply(mapping, Some(topic), body.as_bytes(), Limits::default(), ARRIVAL);
     assert!(points.next().is_none(), "{body}");
     assert_eq!(points.skipped(), 1, "{body}");
 }
@@ -190,7 +190,7 @@ fn the_things_stack() {
     check("the-things-stack", "v3/app1@tenant1/devices/dev1/up", body, reading);
     // A webhook has no topic.
     let mapping = builtin::get("the-things-stack").expect("built in");
-    assert_eq!(lines(&mapping, None, body.as_bytes()), [reading]);
+    assert_eq!(lines(mapping, None, body.as_bytes()), [reading]);
 }
 
 #[test]

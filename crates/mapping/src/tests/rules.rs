@@ -280,9 +280,9 @@ fn tags_identify_the_sensor_so_all_are_needed() {
     }
     let mapping = builtin::get("plain").unwrap();
     let expected = "line 1: measurement: the message has no topic, but the mapping uses topic level 1";
-    assert_eq!(lines(&mapping, None, b"1"), [expected]);
-    assert_eq!(lines(&mapping, Some("home//temp"), b"1"), ["line 1: expected a tag value, found '\"'"]);
-    assert_eq!(lines(&mapping, Some("home/a\nb/temp"), b"1"), ["line 1: control character U+000A is not allowed here"]);
+    assert_eq!(lines(mapping, None, b"1"), [expected]);
+    assert_eq!(lines(mapping, Some("home//temp"), b"1"), ["line 1: expected a tag value, found '\"'"]);
+    assert_eq!(lines(mapping, Some("home/a\nb/temp"), b"1"), ["line 1: control character U+000A is not allowed here"]);
 }
 
 #[test]
