@@ -41,7 +41,7 @@ const FORMS_OF_MANY: [&str; 2] = ["expired", "plain"];
 const FORMS_OF_MONGODB: [&str; 1] = ["columns"];
 
 tests! {
-    fn a_model_in_python_gives_the_same_answers_embedded() => ask("embedded".to_owned(), scaled(80, 5000));
+    fn a_model_in_python_gives_the_same_answers_embedded() => ask("embedded".to_owned(), scaled(150, 5000));
     fn a_model_in_python_gives_the_same_answers_in_mongodb() =>
         ask(mongod().uri(&fresh_database_name()), scaled(0, 5000));
 }

@@ -32,9 +32,9 @@ impl Random {
 
 tests! {
     fn sealing_changes_no_answer_embedded() =>
-        compare_with_unsealed(["embedded".to_owned(), "embedded".to_owned()], 1, scaled(5, 12));
+        compare_with_unsealed(["embedded".to_owned(), "embedded".to_owned()], 1, scaled(8, 12));
     fn sealing_changes_no_answer_in_mongodb() =>
-        compare_with_unsealed([mongod().uri(&fresh_database_name()), "embedded".to_owned()], 2, scaled(3, 12));
+        compare_with_unsealed([mongod().uri(&fresh_database_name()), "embedded".to_owned()], 2, scaled(4, 12));
 }
 
 /// Seals the changed days every four rounds.

@@ -17,7 +17,7 @@ fn influxdb_and_hourglass_answer_generated_statements_alike() {
     let Some(influxd) = Influxd::start() else { return };
     let server = Launch::embedded().config(CONFIG).start();
     let seed = seed();
-    let cases = scaled(600, 40_000);
+    let cases = scaled(1000, 40_000);
     let expected = Side::influxd(&influxd);
     let actual = Side::hourglass(&server);
     for side in [&expected, &actual] {

@@ -82,7 +82,7 @@ fn random_renames_agree_with_a_plain_model() {
     let mut refused = 0;
     let mut edited = 0;
     for (run, (store, steps, kills)) in
-        [(embedded.clone(), scaled(70, 1500), 3), (shared, scaled(30, 1000), 3), (embedded, scaled(20, 300), 100)]
+        [(embedded.clone(), scaled(120, 1500), 3), (shared, scaled(50, 1000), 3), (embedded, scaled(20, 300), 100)]
             .into_iter()
             .enumerate()
     {

@@ -118,7 +118,7 @@ fn compare_with_model(store: String) {
     let mut model = vec![Readings::new(); SENSORS];
     let mut random = Random(7);
     let mut removed = 0;
-    for round in 0..scaled(3, 60) {
+    for round in 0..scaled(4, 60) {
         write_random(&server, &mut model, &mut random);
         fold(&server);
         assert_folded(&server, &model, &format!("round {round}, written"));
