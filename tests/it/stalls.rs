@@ -82,6 +82,8 @@ fn a_long_deletion_stops_no_flush() {
             || post(&server.url("/query?db=a&wait=true&q=DELETE+FROM+m+WHERE+s+%3D+'2'"), "", &[]).expect(200);
         let awaited = scope.spawn(awaited);
         halt.await_met("it is halted");
+        // The other one must not come after the readings, which it would delete before they are stored.
+        wait_until("both have begun", || readings(server, "a", "m,s=2", None, 10).is_empty());
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
         write_to(server, "db=a", lines(0..3, START + HOUR));
