@@ -199,7 +199,8 @@ fn an_unflushed_hour_larger_than_the_budget_is_queried_in_parts() {
     let halt = Halt::already_set();
     let server = Launch::embedded().config("[server]\nmemory = \"512MiB\"\n");
     let server = halt.launch(server, "before_write").start();
-    let (hour, text) = (1_768_485_600, "x".repeat(60_000));
+    let hour = 1_768_485_600;
+    let text = "x".repeat(60_000);
     for from in (0..400).step_by(100) {
         let lines = (from..from + 100).map(|n| format!("log n={n}i,t=\"{n}{text}\" {}\n", hour + 11 * n));
         send_body(&server, "/write?db=d&precision=s", &lines.collect::<String>());
