@@ -347,10 +347,10 @@ sections! {
 
     /// Sensors' documents.
     sensors: SensorsSettings {
-        /// Time without readings after which a sensor counts as silent. The metric hourglass_ingest_sensors_silent
-        /// counts silent sensors among those that have sent readings since the start, and GET
-        /// /api/v1/sensors?silent=true goes by the timestamp of the last reading. 0s for never. A sensor whose kind has
-        /// an interval uses that instead.
+        /// Time without readings after which GET /api/v1/sensors?silent=true lists a sensor; a sensor whose kind has an
+        /// interval uses that instead. 0s: three times the longest interval between its recent readings, at least a
+        /// minute. The metric hourglass_ingest_sensors_silent needs this key or such a kind, and counts sensors that
+        /// have sent readings since the start.
         silent_after: Duration = "0s", duration(ZERO..=YEAR);
         /// Number of most recent readings in a sensor's document.
         recent: usize = 10, count(1..=1000), constant;

@@ -27,7 +27,7 @@ use crate::reading::{Reason, Sensor};
 /// The metadata key that names a sensor's kind.
 pub const KIND: &str = "kind";
 /// The number of expected intervals without a reading after which a sensor is silent.
-const SILENT_INTERVALS: u32 = 3;
+pub const SILENT_INTERVALS: u32 = 3;
 /// The maximum number of fields with bounds of a kind.
 const BUCKET_FIELDS_MAX: usize = 16;
 

@@ -84,7 +84,7 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     for some in members.chunks(BATCH_SENSORS) {
         let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
         for listed in read_latest(app, &budget, &database, &keys).await? {
-            let item = SensorItem { sensor: &listed, groups: &groups, is_silent: is_silent(app, &listed, now) };
+            let item = SensorItem { sensor: &listed, groups: &groups, is_silent: is_silent(&listed, now) };
             text.item(|out| sensor(out, item, times, false)).await?;
         }
     }

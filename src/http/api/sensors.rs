@@ -1,13 +1,14 @@
 //! Lists of sensors with their current state, and the latest reading of each sensor.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::readings::bad_cursor;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
+use crate::bucket::{Reading, Renames, SensorDocument, UnflushedReadings};
 use crate::clock::{expiry_ns, now_ns};
 use crate::http::App;
 use crate::http::cursor;
@@ -19,7 +20,7 @@ use crate::http::render::json::{self, SensorItem};
 use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::ingest::IngestError;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, SILENT_INTERVALS};
 use crate::query::native::many::{SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
@@ -31,7 +32,12 @@ pub struct ListedSensor {
     pub document: SensorDocument,
     /// The kind of the sensor by its stored name.
     pub kind: Option<Arc<Kind>>,
+    /// The time without readings after which the sensor counts as silent.
+    silent_after: Option<Duration>,
 }
+
+/// The shortest time after which a sensor counts as silent by its usual interval.
+const SILENT_AFTER_MIN: Duration = Duration::from_secs(60);
 
 /// Reads one batch of sensors, including unflushed changes, and the key after which the next batch begins.
 async fn read_batch(
@@ -63,9 +69,19 @@ async fn read_batch(
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let add_kind = |document: SensorDocument| {
         let kind = app.settings.kinds.kind_of(&document.sensor, &document.meta).cloned();
-        ListedSensor { document, kind }
+        let configured = Some(app.settings.sensors.silent_after).filter(|after| !after.is_zero());
+        let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
+        let silent_after = of_kind.or(configured).or_else(|| usual_silence(&document.recent));
+        ListedSensor { document, kind, silent_after }
     };
     documents.into_iter().map(add_kind).collect()
+}
+
+/// Returns three times the longest interval between recent readings, if there are at least three.
+fn usual_silence(recent: &[Reading]) -> Option<Duration> {
+    let intervals = recent.windows(2).map(|pair| pair[1].time.abs_diff(pair[0].time));
+    let longest = intervals.max().filter(|_| recent.len() >= 3)?;
+    Some((SILENT_INTERVALS * Duration::from_nanos(longest)).max(SILENT_AFTER_MIN))
 }
 
 /// Replaces stored names by shown names, and sorts by key.
@@ -288,12 +304,13 @@ fn contains_text(document: &SensorDocument, part: &str) -> bool {
         || names.any(|name| document.meta.text(name).is_some_and(|text| text.to_lowercase().contains(part)))
 }
 
-/// Returns true if the latest reading of a sensor is older than the limit of its kind, or else of the configuration.
-pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
-    let limit_of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
-    let limit = limit_of_kind.unwrap_or(app.settings.sensors.silent_after);
-    let silent_before = now.saturating_sub(i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX));
-    !limit.is_zero() && document.last_seen.is_some_and(|last| last < silent_before)
+/// Returns true if the latest reading of a sensor is so old that the sensor counts as silent.
+pub fn is_silent(sensor: &ListedSensor, now: i64) -> bool {
+    let is_older = |after: Duration| {
+        let silent_before = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
+        sensor.document.last_seen.is_some_and(|last| last < silent_before)
+    };
+    sensor.silent_after.is_some_and(is_older)
 }
 
 /// `GET /api/v1/sensors`.
@@ -306,11 +323,6 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let outliers = parameters.flag("outlier")?;
     let silent = parameters.flag("silent")?;
     let recent = parameters.flag("recent")?;
-    let kinds = &app.settings.kinds;
-    if silent && app.settings.sensors.silent_after.is_zero() && !kinds.have_intervals() {
-        let text = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
-        return Err(ApiError::Bad(text.to_owned()));
-    }
     let now = now_ns();
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
@@ -322,7 +334,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
         pins.iter().all(|pin| pin.matches(&document.sensor))
             && part.as_ref().is_none_or(|part| contains_text(document, part))
             && (!outliers || document.outlier.is_some())
-            && (!silent || is_silent(app, sensor, now))
+            && (!silent || is_silent(sensor, now))
     };
     let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
     let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
@@ -332,7 +344,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let groups = app.groups.for_database(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for sensor in &sensors {
-        let item = SensorItem { sensor, groups: &groups, is_silent: is_silent(app, sensor, now) };
+        let item = SensorItem { sensor, groups: &groups, is_silent: is_silent(sensor, now) };
         text.item(|out| json::sensor(out, item, times, recent)).await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);

@@ -165,7 +165,7 @@ pub struct SensorItem<'a> {
 
 /// Writes a sensor in the format of `/api/v1/sensors`.
 pub fn sensor(out: &mut String, item: SensorItem<'_>, times: Times, with_recent: bool) {
-    let SensorItem { sensor: ListedSensor { document, kind }, groups, is_silent } = item;
+    let SensorItem { sensor: ListedSensor { document, kind, .. }, groups, is_silent } = item;
     let tags = document.sensor.tags.iter().map(|(name, tag)| (&**name, &**tag));
     head(out, "sensor", &document.sensor.key, tags);
     out.push(',');

@@ -148,10 +148,24 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
         silent() == 0.0 && list_sensors(&client, "silent=true").is_empty()
     });
-    // Off by default, because some sensors send rarely.
-    let off = Launch::embedded().start();
-    let refused = Client { server: &off, database: "d" }.get(PATH, "silent=true").expect(400);
-    assert!(refused.text().contains("sensors.silent_after"), "{}", refused.text());
+}
+
+/// Regression: without configuration, `silent=true` was refused. Each sensor's own readings show how often it sends.
+#[test]
+fn a_sensor_is_silent_after_three_of_its_usual_intervals() {
+    let server = Launch::embedded().start();
+    let client = Client { server: &server, database: "d" };
+    let now = now();
+    let sent = |sensor: &str, ages: &[i64]| {
+        let line = |age: &i64| format!("m,s={sensor} v=1 {}", (now - age) * 1_000_000_000);
+        client.keep(&ages.iter().map(line).collect::<Vec<_>>().join("\n"));
+    };
+    sent("gone", &[1300, 1200, 1000]);
+    sent("late", &[1200, 900, 600]);
+    sent("often", &[50, 49, 48]);
+    sent("twice", &[100_000, 99_999]);
+    assert_eq!(names(&list_sensors(&client, "silent=true")), ["m,s=gone"]);
+    assert_eq!(list_sensors(&client, "silent=false").len(), 4);
 }
 
 #[test]
