@@ -9,7 +9,7 @@ use axum::http::Uri;
 use super::errors::{ApiError, ApiResult};
 
 /// Parameters of InfluxDB clients that are ignored without a warning.
-const IGNORED: &[&str] = &[
+pub const IGNORED: &[&str] = &[
     "org",
     "orgID",
     "orgId",

@@ -19,7 +19,7 @@ use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, ApiResult, Dialect};
-use crate::http::pairs::Pairs;
+use crate::http::pairs::{IGNORED, Pairs};
 use crate::http::parameters::{DEFAULT_DATABASE, Requester};
 use crate::http::server::body;
 use crate::influxql::{Expr, Literal, Measurement, MeasurementName, NewPolicy, Operator, ReferenceKind, Statement};
@@ -227,7 +227,9 @@ pub async fn delete(
     mut body: Body,
 ) -> Response {
     let deleted = async {
-        let sent = parameters(&uri, endpoint)?;
+        // A parameter that would be ignored, such as dry_run, may be meant to spare readings.
+        let known: Vec<&str> = endpoint.parameters().chain(IGNORED.iter().copied()).collect();
+        let sent = Pairs::strict(Pairs::parse_url(&uri)?, &known)?;
         let bucket = sent.get("bucket").unwrap_or(DEFAULT_DATABASE);
         let database = bucket.split_once(POLICY_MARK).map_or(bucket, |(database, _)| database);
         requester.caller.check(Effect::Delete, Some(database))?;

@@ -46,6 +46,23 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
     }
 }
 
+/// Regression: the parameter was ignored, and readings were deleted although `dry_run=true` was sent.
+#[test]
+fn a_deletion_of_a_bucket_refuses_parameters_that_it_does_not_know() {
+    let client = client("spared");
+    client.keep("m,s=a v=1 1");
+    let body = json!({"start": "1970-01-01T00:00:00Z", "stop": "1970-01-02T00:00:00Z"}).to_string();
+    let delete = |more: &str| {
+        let url = client.server.url(&format!("/api/v2/delete?bucket=spared&org=any{more}"));
+        http::post(&url, &body, &[("content-type", "application/json")])
+    };
+    let refused = delete("&dry_run=true").expect(400).json();
+    assert!(text_at(&refused, "message").contains("unknown parameter \"dry_run\""), "{refused}");
+    assert_eq!(client.readings("m,s=a", ""), [json!({"ts": 1, "v": 1})]);
+    delete("").expect(204);
+    assert_eq!(client.readings("m,s=a", ""), [json!(null); 0]);
+}
+
 #[test]
 fn a_body_of_bad_lines_is_no_partial_write() {
     let body = "bad\nm v=nan\nm v=1 x";
