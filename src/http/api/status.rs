@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::bucket::Unusable;
 use crate::clock::{ClockDoubt, now_ns, now_seconds};
+use crate::config::AckLevel;
 use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
 use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
 use crate::http::pairs::Pairs;
@@ -110,6 +111,11 @@ pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<C
         None if matches!(health, Health::StoreUnusable { .. }) => {
             (StatusCode::SERVICE_UNAVAILABLE, "fail", store_message.as_str())
         }
+        None if store_status == "fail" && app.settings.ingest.ack == AckLevel::Store => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "fail",
+            "writes are not acked, because the store is unavailable and ingest.ack is \"store\"",
+        ),
         None if store_status == "fail" => {
             (StatusCode::OK, "pass", "writes are acked; the store is unavailable, so queries are not answered")
         }
@@ -305,6 +311,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
 /// Beginnings of paths of other services, and what to use instead.
 const INSTEAD: &[(&str, &str)] = &[
     ("/api/v3/write", "write with POST /api/v3/write_lp"),
+    ("/api/v3/query_influxql", "send InfluxQL to /query"),
     ("/api/v3/query", "SQL is not supported: send InfluxQL to /query"),
     ("/api/v3/configure/token", "make tokens with hourglass token add or POST /api/v1/tokens"),
     ("/api/v3/configure", "create databases with CREATE DATABASE by POST /query, or write to them"),
@@ -315,6 +322,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("/api/v1/prom", "Prometheus is not supported: write line protocol with POST /write"),
     ("/api/v1/write", "Prometheus is not supported: write line protocol with POST /write"),
     ("/api/v1/query", "PromQL is not supported: send InfluxQL to /query, or use GET /api/v1/summary"),
+    ("/api/put", "OpenTSDB is not supported: write line protocol with POST /write, or JSON with POST /api/v1/readings"),
+    ("/loki", "logs of Loki are not supported: write texts as fields of line protocol with POST /write"),
+    ("/metrics/", "metrics are not pushed here: write line protocol with POST /write"),
+    ("/v2/write", "write with POST /api/v2/write"),
     ("/debug", "use GET /metrics and GET /health"),
 ];
 

@@ -165,6 +165,18 @@ fn unknown_paths_are_answered_in_json() {
         missing.json(),
         json!({"error": "no endpoint \"/api/v9/everything\": GET / lists them", "code": "no_endpoint"})
     );
+    // Regression: who came with the path of another service was only told to read the list.
+    for (path, instead) in [
+        ("/api/put", "/write"),
+        ("/loki/api/v1/push", "/write"),
+        ("/metrics/job/some", "/write"),
+        ("/v2/write", "/api/v2/write"),
+        ("/api/v3/query_influxql", "send InfluxQL to /query"),
+        ("/api/v3/query_sql", "SQL is not supported"),
+    ] {
+        let answer = ask("POST", path, &[]).expect(404).json();
+        assert!(text_at(&answer, "error").contains(instead), "{path}: {answer}");
+    }
     for (method, path, allowed) in [
         ("GET", "/write", vec!["POST"]),
         ("DELETE", "/api/v1/readings", vec!["GET", "HEAD", "POST"]),
