@@ -2,6 +2,7 @@
 //! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
 mod running;
+mod slow_log;
 mod sort;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use self::slow_log::SlowLog;
 use super::QueryError;
 use crate::access::Caller;
 use crate::config::QuerySettings;
@@ -40,6 +42,7 @@ pub struct Budgets {
     /// The running requests by their number.
     running: Mutex<BTreeMap<u64, Weak<RequestBudget>>>,
     requests: AtomicU64,
+    slow_log: SlowLog,
 }
 
 /// The use of the shares of one token.
@@ -110,6 +113,7 @@ impl Budgets {
             long: Arc::new(long),
             running: Mutex::default(),
             requests: AtomicU64::new(1),
+            slow_log: SlowLog::default(),
         })
     }
 
@@ -367,13 +371,24 @@ impl RequestBudget {
         if self.is_answered.swap(true, Ordering::Relaxed) || took < self.budgets.options.log_after {
             return;
         }
+        let Some(left_out) = self.budgets.slow_log.admit(Instant::now()) else { return };
         let token = &*self.who;
         let query = &*self.text;
         let seconds = took.as_secs_f64();
         let bytes = self.read_bytes.load(Ordering::Relaxed);
         let readings = self.read_readings.load(Ordering::Relaxed);
         let memory = self.peak.load(Ordering::Relaxed);
-        tracing::warn!(token, query, seconds, bytes, readings, memory, outcome, "slow query (query.log_after)");
+        tracing::warn!(
+            token,
+            query,
+            seconds,
+            bytes,
+            readings,
+            memory,
+            outcome,
+            left_out,
+            "slow query (query.log_after)"
+        );
     }
 }
 

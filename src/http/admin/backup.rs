@@ -23,7 +23,7 @@ use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::ingest::settings_to_json;
-use crate::query::{HeldBytes, QueryError};
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
 
@@ -141,10 +141,17 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     Ok(stream(app, database, None, permit))
 }
 
-/// The turn and the memory for sending a part of a backup, held until the part is sent.
+/// The turn and the memory for sending a part of a backup, held until the part is sent, which answers the request.
 struct SendPermit {
     _permit: Option<OwnedSemaphorePermit>,
     _memory: HeldBytes,
+    budget: Budget,
+}
+
+impl Drop for SendPermit {
+    fn drop(&mut self) {
+        self.budget.finish();
+    }
 }
 
 impl SendPermit {
@@ -153,7 +160,7 @@ impl SendPermit {
         let app = &parameters.app;
         let permit = app.backups.clone().acquire_owned().await.ok();
         let budget = app.query.begin(&parameters.requester.caller, "backup");
-        Ok(Self { _permit: permit, _memory: budget.hold(app.backup_bytes())? })
+        Ok(Self { _permit: permit, _memory: budget.hold(app.backup_bytes())?, budget })
     }
 }
 
