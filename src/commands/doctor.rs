@@ -27,6 +27,8 @@ const SYNCS: usize = 20;
 const SYNC_BYTES: usize = 4096;
 /// Median time of a sync above which it is reported, because every ack waits for one.
 const SLOW_SYNC: Duration = Duration::from_millis(100);
+/// Seconds before a certificate expires from which on it is reported, as by the alert.
+const CERTIFICATE_SOON_SECONDS: i64 = 7 * 86_400;
 /// Descriptors besides those of connections: files of the WAL and the store, connections to MongoDB.
 const OTHER_FILES: u64 = 256;
 
@@ -120,13 +122,12 @@ impl Examination {
         }));
     }
 
-    /// Reports loadable certificates that clients refuse, and revocation lists that refuse all clients.
+    /// Reports loadable certificates that clients refuse now or soon, and revocation lists that refuse all clients.
     fn certificates(&mut self, tls: &Tls) {
-        if let Some(end) = tls.not_after().filter(|end| *end <= now_seconds()) {
+        if let Some(end) = tls.not_after().filter(|end| *end <= now_seconds() + CERTIFICATE_SOON_SECONDS) {
+            let expires = if end <= now_seconds() { "has expired" } else { "expires soon" };
             let end = jiff::Timestamp::from_second(end).map_or_else(|_| "before now".to_owned(), |end| end.to_string());
-            self.problem(format_args!(
-                "tls.cert_file: the certificate has expired ({end}): clients refuse it; renew it"
-            ));
+            self.problem(format_args!("tls.cert_file: the certificate {expires} ({end}): renew it"));
         }
         if self.note(tls.lacks_revocation_list().map_err(anyhow::Error::from)) == Some(true) {
             self.problem(
