@@ -2,12 +2,15 @@
 
 import { post, rights } from "./api.js";
 import { announce, button, card, copy, dialog, empty, failure, field, h, segments, select, show, title, toast } from "./dom.js";
-import { ago, value, visible } from "./format.js";
+import { ago, numbersFirst, value, visible } from "./format.js";
 import { partsOf } from "./key.js";
 import { shell } from "./quote.js";
 import { SNIPPETS } from "./snippets.js";
 import { change, go, settings } from "./state.js";
 import { listen, runInOneTab } from "./stream.js";
+
+/** The token that was created here, with its database. It is kept until the page is closed, because the service shows it only once. */
+let createdToken = null;
 
 export function connect(container, { caller, database }) {
   const wanted = settings();
@@ -17,7 +20,6 @@ export function connect(container, { caller, database }) {
     sensor: wanted.get("s") ?? "temp-01",
   };
   // The token created here, and the id of its snippet.
-  let createdToken = null;
   const code = h("code");
   const aside = h("div", { class: "row" });
   const hint = h("p", { class: "hint" });
@@ -28,11 +30,11 @@ export function connect(container, { caller, database }) {
   const canCreateToken = caller.token_needed && caller.name && rights(caller, database).everything;
   const draw = () => {
     const snippet = SNIPPETS.find(({ id }) => id === chosen.id);
-    // A new token appears only in the snippet that it was created for. Without authentication, snippets have no token.
-    const token = caller.token_needed ? (createdToken?.id === chosen.id ? createdToken.token : undefined) : null;
+    // Without authentication, snippets have no token. A new token may only write.
+    const token = caller.token_needed ? (snippet.needs || createdToken?.database !== database ? undefined : createdToken.token) : null;
     code.textContent = snippet.write({ origin: location.origin, database, ...chosen, token });
     show(aside, canCreateToken && !snippet.needs && tokenControl(database, (token) => {
-      createdToken = { id: snippet.id, token };
+      createdToken = { database, token };
       draw();
       code.parentElement.focus();
     }));
@@ -132,7 +134,7 @@ function watch(container, caller, database) {
     const { reading } = matching.at(-1);
     ({ sensor } = matching.at(-1));
     const fields = Object.entries(reading).filter(([name]) => name !== "ts");
-    show(latestValues, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
+    show(latestValues, numbersFirst(fields).slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
     show(summary, `${visible(sensor)} · ${ago(reading.ts)} · ${readingCount} ${readingCount === 1 ? "reading" : "readings"} since you opened this view`);
     // Add the button only once, so that it keeps the focus.
     if (!exploreButton.isConnected) show(details, latestValues, summary, exploreButton);

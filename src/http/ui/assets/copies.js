@@ -19,14 +19,20 @@ function selectedSensors({ measurement, sensor, filters, tags }) {
   return [parsed.measurement, [...parsed.tags, ...others.map((key) => [key, ""])].map(equal)];
 }
 
+/** The functions of InfluxQL that are named otherwise, or nearest to those of counters. */
+const CALLS = {
+  avg: "mean(FIELD)", p95: "percentile(FIELD, 95)", "difference(avg)": "difference(mean(FIELD))",
+  increase: "non_negative_difference(last(FIELD))", rate: "non_negative_derivative(last(FIELD), 1s)",
+};
+
 function statement(query, range, window) {
   const names = query.fields.length ? query.fields : ["*"];
   const selected = names.map((name) => {
     const quoted = name === "*" ? "*" : influxName(name);
     // Strings and booleans have no mean: use the last value, as the chart does.
     const fn = (query.kinds?.get(name) ?? "number") === "number" || query.fn === "first" ? query.fn : "last";
-    const call = { avg: "mean", p95: "percentile" }[fn] ?? fn;
-    return query.fn === "raw" ? quoted : `${call}(${quoted}${fn === "p95" ? ", 95" : ""})`;
+    if (query.fn === "raw") return quoted;
+    return (CALLS[fn] ?? `${fn}(FIELD)`).replace("FIELD", () => quoted);
   });
   const [measurement, conditions] = selectedSensors(query);
   const groups = query.fn === "raw" ? [] : [`time(${window})`];

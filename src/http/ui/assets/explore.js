@@ -1,6 +1,6 @@
 // Explore: charts of the chosen sensors and fields over time, with export. The URL holds all settings of the view.
 
-import { address, get, send } from "./api.js";
+import { address, get, rights, send } from "./api.js";
 import { chart, colour } from "./chart.js";
 import { curl, influx, panel } from "./copies.js";
 import { button, card, copy, dialog, empty, failure, field, h, keepFocus, save, segments, select, show, table, title, toast } from "./dom.js";
@@ -9,7 +9,7 @@ import { clock, length, number, time, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 
 const RANGES = [["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["365d", "1 y"]];
-const FUNCTIONS = [["avg", "Mean, with min and max"], ["raw", "Readings"], ["min", "Minimum"], ["max", "Maximum"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"]];
+const FUNCTIONS = [["avg", "Mean, with min and max"], ["raw", "Readings"], ["min", "Minimum"], ["max", "Maximum"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"], ["difference(avg)", "Difference of means"], ["increase", "Increase of a counter"], ["rate", "Rate of a counter, per second"]];
 /** Window lengths, in seconds. */
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 10800, 21600, 43200, 86400, 604800];
 /** Approximate number of windows in a chart. */
@@ -33,7 +33,7 @@ const KINDS = { number: "", boolean: "boolean", string: "string" };
 /** Maximum number of strings in the table, which is not downsampled. */
 const TEXTS = 2000;
 /** Functions with computed values, which are shown with three decimals. */
-const COMPUTED = new Set(["avg", "sum", "median", "p95"]);
+const COMPUTED = new Set(["avg", "sum", "median", "p95", "difference(avg)", "rate"]);
 /** Buttons for touch screens: key, sign and label. */
 const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
@@ -71,7 +71,7 @@ export function explore(container, { caller, database }) {
       query.tags = tags?.tags.map(({ tag }) => tag);
       const refocus = keepFocus(result);
       drawn?.destroy();
-      drawn = draw(result, query, now, before, { zoom, caller, hidden });
+      drawn = draw(result, query, now, before, { zoom, goToNewest, caller, hidden });
       refocus();
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -90,9 +90,18 @@ export function explore(container, { caller, database }) {
   };
   const zoom = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
 
+  /** Moves the range, without changing its length, so that it ends just after the newest reading of the chosen sensors. */
+  const goToNewest = async (query) => {
+    const { series } = await get("/api/v1/latest", [...selection(query), ["epoch", "ms"]]);
+    const newest = Math.max(...series.flatMap(({ readings }) => readings.map(({ ts }) => ts)));
+    if (!Number.isFinite(newest)) return toast("No sensor has a reading.");
+    const to = Math.floor(newest) + 1000;
+    return set({ from: to - Math.round(query.to - query.from), to, range: null }, { push: true });
+  };
+
   async function choose() {
     try {
-      await chooseFrom(controls, database, set, move);
+      await chooseFrom(controls, { caller, database }, set, move);
     } catch (error) {
       show(controls, failure(error));
     }
@@ -247,7 +256,7 @@ function labelOfGroup({ measurement, tags }) {
   return Object.entries(tags ?? {}).map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
 }
 
-function draw(container, query, now, before, { zoom, caller, hidden }) {
+function draw(container, query, now, before, { zoom, goToNewest, caller, hidden }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`Showing the first ${SERIES_MAX} of ${now.lines.length} series. Choose fewer sensors, or group them.`);
@@ -255,7 +264,8 @@ function draw(container, query, now, before, { zoom, caller, hidden }) {
   const noticeList = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
   if (all.length === 0) {
     // The empty chart takes arrow keys, so that the user can go back.
-    show(container, noticeList, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("No readings in this range.", h("p", null, "Try a longer range."))));
+    const newest = button("Go to the newest reading", () => goToNewest(query).catch((error) => toast(error.message)));
+    show(container, noticeList, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("No readings in this range.", newest)));
     return { destroy() {} };
   }
   const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), query);
@@ -417,17 +427,17 @@ async function csv(path, parameters) {
 }
 
 /** Draws the controls, with the measurements, fields and tags of the database. */
-async function chooseFrom(container, database, set, move) {
+async function chooseFrom(container, { caller, database }, set, move) {
   const wanted = settings();
   const { measurements } = await get("/api/v1/measurements", { db: database });
   if (measurements.length === 0 && !wanted.get("m")) {
     // Draw it only once, so that its link keeps the focus.
-    if (!container.querySelector(".empty")) show(container, empty(`The database ${visible(database)} is empty.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), " to see its readings here.")));
+    if (!container.querySelector(".empty")) show(container, empty(`The database ${visible(database)} is empty.`, h("p", null, ...(rights(caller, database).write ? [h("a", { href: "#connect" }, "Connect a device"), " to see its readings here."] : ["Readings appear here as soon as a device sends some."]))));
     return;
   }
   if (!wanted.get("m")) {
     change({ m: measurements[0].measurement });
-    return chooseFrom(container, database, set, move);
+    return chooseFrom(container, { caller, database }, set, move);
   }
   const parameters = { db: database, measurement: wanted.get("m") };
   const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", parameters), get("/api/v1/tags", parameters)]);
@@ -443,6 +453,7 @@ async function chooseFrom(container, database, set, move) {
   const groups = [["none", "sensor"], ...tags.filter(({ tag }) => isListed(tag) && tag !== "none" && tag !== "*").map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
   if (!groups.some(([key]) => key === by)) groups.push([by, visible(by)]);
   const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
+  const query = queryFromUrl(database);
   const refocus = keepFocus(container);
   show(container,
     h("div", { class: "row" },
@@ -458,11 +469,19 @@ async function chooseFrom(container, database, set, move) {
     h("div", { class: "row ranges" },
       segments("Range", RANGES, now.get("range") ?? (now.get("from") ? "" : "6h"), (range) => set({ range, from: null, to: null }, { push: true })),
       h("div", { class: "segments", role: "group", "aria-label": "Move" }, MOVES.map(([key, sign, name]) => button(sign, () => move(key), { class: "segment", "aria-label": name }))),
+      dateField("From", query.from, (from) => set({ from, to: Math.round(query.to), range: null }, { push: true })),
+      dateField("To", query.to, (to) => set({ from: Math.round(query.from), to, range: null }, { push: true })),
       now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
       // A fixed range is not refreshed.
       check("Refresh", now.get("still") !== "1" && !now.get("from"), (on) => set({ still: on ? null : "1" }), { disabled: Boolean(now.get("from")) })));
   refocus();
+}
+
+/** A field for a date and time in the user's time zone, given in milliseconds. */
+function dateField(name, ms, change) {
+  const shown = new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+  return field(name, h("input", { type: "datetime-local", value: shown, on: { change: ({ target }) => target.value && change(new Date(target.value).getTime()) } }));
 }
 
 function check(text, on, change, more) {

@@ -96,3 +96,8 @@ export function length(text) {
   const [, count, unit] = /^(\d+)([smhdw])$/.exec(text) ?? [];
   return count ? Number(count) * units[unit] : null;
 }
+
+/** Sorts pairs of names and values: numbers first. Home Assistant sends texts before them. */
+export function numbersFirst(fields) {
+  return [...fields].sort(([, one], [, other]) => (typeof other === "number") - (typeof one === "number"));
+}

@@ -3,7 +3,7 @@
 import { get, rights, send } from "./api.js";
 import { sparkline } from "./chart.js";
 import { announce, button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, title, toast } from "./dom.js";
-import { ago, number, time, value, visible } from "./format.js";
+import { ago, number, numbersFirst, time, value, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
 /** Rows per step of the list. */
@@ -132,7 +132,7 @@ function nameCell({ sensor, meta }, click) {
 
 function latest({ latest: reading }) {
   const fields = Object.entries(reading ?? {}).filter(([name]) => name !== "ts");
-  return h("span", null, fields.slice(0, 3).map(([name, stored], at) => [at ? " · " : "", `${visible(name)} `, h("b", null, value(stored))]));
+  return h("span", null, numbersFirst(fields).slice(0, 3).map(([name, stored], at) => [at ? " · " : "", `${visible(name)} `, h("b", null, value(stored))]));
 }
 
 function spark({ recent, fields, sensor }) {

@@ -92,12 +92,13 @@ function esphome(to) {
   // The name is only a label. ESPHome substitutes variables after a `$`.
   const label = sensor.replaceAll("$", "_");
   const header = token === null ? "" : `\n              Authorization: ${token ? yaml(`Token ${token}`) : "!secret hourglass_authorization"}`;
+  // An ESP8266 cannot check certificates, and ESPHome wants that confirmed even without TLS.
+  const check = to.origin.startsWith("https:") ? "" : "\n  verify_ssl: false";
   return `http_request:
-  useragent: esphome
+  useragent: esphome${check}
 
 sensor:
-  - platform: adc
-    pin: GPIO34
+  - platform: wifi_signal
     name: ${yaml(label)}
     update_interval: 10s
     on_value:
@@ -128,9 +129,9 @@ function nodeRed(to) {
   const headers = to.token === null ? [] : [{ keyType: "other", keyValue: "Authorization", valueType: to.token ? "other" : "env", valueValue: to.token ? `Token ${to.token}` : "HOURGLASS_AUTHORIZATION" }];
   const body = { measurement: to.measurement, tags: { sensor: to.sensor }, fields: { value: 0 } };
   const nodes = [
-    { id: "hg1", type: "inject", name: "every 10 s", repeat: "10", payload: "22.5", payloadType: "num", wires: [["hg2"]] },
-    { id: "hg2", type: "function", name: "a reading", func: `const value = msg.payload;\nmsg.payload = ${json(JSON.stringify(body))};\nmsg.payload = JSON.parse(msg.payload);\nmsg.payload.fields.value = value;\nreturn msg;`, outputs: 1, wires: [["hg3"]] },
-    { id: "hg3", type: "http request", name: "hourglass", method: "POST", ret: "obj", url: url(to), headers, wires: [[]] },
+    { id: "hg1", type: "inject", x: 140, y: 80, name: "every 10 s", repeat: "10", payload: "22.5", payloadType: "num", wires: [["hg2"]] },
+    { id: "hg2", type: "function", x: 320, y: 80, name: "a reading", func: `const value = msg.payload;\nmsg.payload = ${json(JSON.stringify(body))};\nmsg.payload = JSON.parse(msg.payload);\nmsg.payload.fields.value = value;\nreturn msg;`, outputs: 1, wires: [["hg3"]] },
+    { id: "hg3", type: "http request", x: 500, y: 80, name: "hourglass", method: "POST", ret: "obj", url: url(to), headers, wires: [[]] },
   ];
   return `${JSON.stringify(nodes, null, 2)}\n`;
 }
