@@ -1,4 +1,4 @@
-//! Parsers of request bodies: line protocol and JSON. They return points and rejections, and do not depend on
+//! Parsers of request bodies: line protocol, JSON, Prometheus remote write and OTLP. They return points and rejections, and do not depend on
 //! databases, stores or HTTP.
 //!
 //! Start with [`line_protocol::Lines`] and [`json::Items`], which implement [`Points`].
@@ -25,6 +25,7 @@
 pub mod json;
 pub mod line_protocol;
 pub mod names;
+pub mod push;
 
 mod fields;
 mod point;

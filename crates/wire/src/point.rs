@@ -2,17 +2,18 @@
 //! type that implements [`Points`], and an endpoint.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
-use super::line_protocol::{SeriesError, parse_series};
+use super::line_protocol::{SeriesError, parse_series, write_fields};
 use hourglass_model::reading::value::RawValue;
-use hourglass_model::reading::{Limits, Reason, Rejection, Sensor};
+use hourglass_model::reading::{Limits, Reason, Rejection, Sensor, Value};
 
 /// One valid reading, which borrows from the body.
 #[derive(Debug)]
 pub struct Point<'s, 'a> {
     /// The position in the body, from 1: the physical line where the reading starts, or the array element.
     pub number: usize,
-    /// The text as sent, which a [`Rejection`] quotes.
+    /// The text as sent, which a [`Rejection`] quotes. Empty for binary formats: it quotes the line of the reading then.
     pub text: &'a [u8],
     /// The sensor.
     pub series: PointSeries<'s, 'a>,
@@ -79,7 +80,11 @@ impl Point<'_, '_> {
     /// A rejection at a byte column of the point's text, from 1; 0 for the whole point.
     #[must_use]
     pub fn refuse(&self, column: usize, reason: Reason) -> Rejection {
-        Rejection::new(self.number, column, self.text, reason)
+        if !self.text.is_empty() {
+            return Rejection::new(self.number, column, self.text, reason);
+        }
+        let line = line_text(self.spelling(), self.fields, self.timestamp);
+        Rejection::new(self.number, column, line.as_bytes(), reason)
     }
 
     fn refuse_series(&self, start: usize, error: SeriesError) -> Rejection {
@@ -94,4 +99,16 @@ impl Point<'_, '_> {
         };
         self.refuse(column, reason)
     }
+}
+
+/// The line of a reading from a binary format, with its time in nanoseconds.
+pub(crate) fn line_text(key: &str, fields: &[(Cow<'_, str>, RawValue<'_>)], timestamp: Option<i64>) -> String {
+    let values: Vec<(&str, Value)> = fields.iter().map(|(name, value)| (&**name, value.clone().into_value())).collect();
+    let mut line = key.to_owned();
+    write_fields(&mut line, values.iter().map(|(name, value)| (*name, value)));
+    if let Some(time) = timestamp {
+        // Writing to a String cannot fail.
+        let _ = write!(line, " {time}");
+    }
+    line
 }

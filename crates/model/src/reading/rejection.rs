@@ -200,6 +200,12 @@ pub enum Reason {
     /// Invalid JSON, or JSON that is not a reading.
     #[error("{0}")]
     Json(String),
+    /// Bytes that are not the expected protobuf message.
+    #[error("invalid protobuf: {0}")]
+    Protobuf(&'static str),
+    /// A reading in a form that is not supported.
+    #[error("{0}")]
+    Unsupported(&'static str),
 }
 
 impl Reason {
@@ -225,6 +231,7 @@ impl Reason {
             Self::UndeclaredUnit { .. } => "unit",
             Self::Kind { .. } => "kind",
             Self::Json(_) => "json",
+            Self::Protobuf(_) | Self::Unsupported(_) => "protobuf",
         }
     }
 

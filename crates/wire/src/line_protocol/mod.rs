@@ -13,6 +13,7 @@ use super::point::{Point, PointSeries, Points};
 use hourglass_model::reading::{Limits, Precision, Reason, Rejection};
 
 pub use series::{SeriesError, parse_series};
+pub(crate) use write::write_fields;
 pub use write::write_line;
 
 use fields::LineFields;

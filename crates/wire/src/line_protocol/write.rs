@@ -8,6 +8,13 @@ use hourglass_model::reading::Value;
 /// Appends a line with a sensor's canonical key, the fields, and the time in nanoseconds since the epoch.
 pub fn write_line<'a>(out: &mut String, sensor: &str, fields: impl Iterator<Item = (&'a str, &'a Value)>, time: i64) {
     out.push_str(sensor);
+    write_fields(out, fields);
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, " {time}");
+}
+
+/// Appends the fields of a line, with the space before them.
+pub(crate) fn write_fields<'a>(out: &mut String, fields: impl Iterator<Item = (&'a str, &'a Value)>) {
     let mut separator = ' ';
     for (name, value) in fields {
         out.push(std::mem::replace(&mut separator, ','));
@@ -20,8 +27,6 @@ pub fn write_line<'a>(out: &mut String, sensor: &str, fields: impl Iterator<Item
         out.push('=');
         write_value(out, value);
     }
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, " {time}");
 }
 
 fn write_value(out: &mut String, value: &Value) {

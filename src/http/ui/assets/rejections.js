@@ -19,6 +19,7 @@ const ADVICE = {
   not_finite: "A value is NaN or infinite. Omit the field instead.",
   number_range: "A number does not fit into 64 bits.",
   encoding: "The line is not UTF-8.",
+  protobuf: "The message is not valid, or of a kind that is not supported.",
   json: "The body does not have the expected JSON format.",
 };
 
