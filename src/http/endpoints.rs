@@ -14,7 +14,7 @@ use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, t
 use super::api::{
     documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail, write,
 };
-use super::errors::Dialect;
+use super::errors::{Dialect, PROTOBUF};
 use super::influx::{query, v2};
 use super::{App, export, openapi, ui};
 use crate::access::Effect;
@@ -66,6 +66,7 @@ const fn json(schema: &'static str) -> MediaType {
 }
 
 const LINES: &[MediaType] = &[(TEXT, "Text")];
+const MESSAGE: &[MediaType] = &[(PROTOBUF, "Text")];
 const FORM: &[MediaType] = &[("application/x-www-form-urlencoded", "Form")];
 /// The body of errors. Its format depends on the [dialect](Endpoint::error_body) of the endpoint.
 pub const FAILED: &[MediaType] = &[json("Error")];
@@ -94,6 +95,17 @@ const WRITTEN: &[DescribedAnswer] = &[
     (400, "Some readings were rejected, or a parameter is invalid.", FAILED),
     (429, "A quota is used up: retry after the time in `Retry-After`.", FAILED),
     (503, "The write is not acknowledged: retry.", FAILED),
+];
+/// Errors of Prometheus remote write, which drops what gets a 429.
+const PUSHED: &[DescribedAnswer] = &[
+    (400, "Some samples were rejected, or a parameter is invalid.", FAILED),
+    (415, "The body is not remote write 1.0: protobuf, compressed with snappy.", FAILED),
+    (503, "The write is not acknowledged, or a quota is used up: retry.", FAILED),
+];
+const EXPORTED: &[DescribedAnswer] = &[
+    (200, "The data points are stored durably, except those counted in `partial_success`.", MESSAGE),
+    (400, "All data points were rejected, the body is not protobuf, or a parameter is invalid.", FAILED),
+    (415, "The body is not protobuf, or Content-Encoding is not supported.", FAILED),
 ];
 const UNPROCESSABLE: &[DescribedAnswer] = &[(422, "Some fields have a different type than before.", FAILED)];
 /// Errors of all endpoints that read a body.
@@ -267,6 +279,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[KEPT, WRITTEN, BODY_READ], write Dialect::V1;
     POST "/api/v2/write", Write, "write line protocol, compatible with InfluxDB 2.x", "bucket precision-write ack", LINES,
         &[KEPT, WRITTEN, BODY_READ, UNPROCESSABLE], write Dialect::V2;
+    POST "/api/v1/write", Write, "write samples of Prometheus: remote write 1.0", "db rp ack", MESSAGE, &[KEPT, PUSHED, BODY_READ],
+        write Dialect::RemoteWrite;
+    POST "/v1/metrics", Write, "write metrics of OpenTelemetry: OTLP in protobuf", "db rp ack", MESSAGE,
+        &[EXPORTED, WRITTEN, BODY_READ], write Dialect::Otlp;
     POST "/api/v2/query", Own, "refuse Flux; use /query", "", &[(TEXT, "Text"), json("Anything")],
         &[&[(400, "Flux is not supported.", FAILED)]], route v2::query;
     GET "/api/v2/buckets", Own, "list databases and policies as buckets of InfluxDB 2.x", "name id offset limit-buckets after-bucket", &[],
@@ -372,9 +388,10 @@ impl Endpoint {
     pub fn error_body(&self) -> &'static [MediaType] {
         match self.dialect() {
             Dialect::Native => FAILED,
-            Dialect::V1 => &[(JSON, "ErrorV1")],
+            Dialect::V1 | Dialect::RemoteWrite => &[(JSON, "ErrorV1")],
             Dialect::V2 => &[(JSON, "ErrorV2")],
             Dialect::V3 => &[(JSON, "ErrorV3")],
+            Dialect::Otlp => &[(PROTOBUF, "Text"), (JSON, "Error")],
         }
     }
 

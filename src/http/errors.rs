@@ -14,6 +14,7 @@ use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
 use crate::query::{QueryError, Transient};
 use crate::reading::Rejection;
+use crate::wire::push::otlp::rpc_status;
 
 /// Seconds in `Retry-After` of a 503.
 const RETRY_AFTER: &str = "1";
@@ -23,6 +24,8 @@ const CHALLENGE: &str = "Basic realm=\"hourglass\"";
 pub const WARNING_HEADER: &str = "x-hourglass-warning";
 /// Header with the requested ack level, and in answers the reached one.
 pub const ACK_HEADER: &str = "x-hourglass-ack";
+/// The media type of Prometheus remote write and OTLP.
+pub const PROTOBUF: &str = "application/x-protobuf";
 /// Maximum number of characters of a text in a header.
 const HEADER_CHARS_MAX: usize = 1024;
 
@@ -37,6 +40,10 @@ pub enum Dialect {
     V2,
     /// `{"error": "…", "data": […]}`, as `InfluxDB` 3 answers.
     V3,
+    /// As for 1.x, except that a quota is answered with 503: Prometheus logs the text, and drops what gets a 429.
+    RemoteWrite,
+    /// Protobuf messages, as OTLP over HTTP demands.
+    Otlp,
 }
 
 /// The result of handling a request.
@@ -62,6 +69,9 @@ pub enum ApiError {
     /// The body's encoding is not supported.
     #[error("content encoding {0:?} is not supported: use gzip, deflate, zstd or none")]
     Encoding(String),
+    /// The body is of another format; the text says which one is expected here, and where to send others.
+    #[error("{0}")]
+    MediaType(String),
     /// A file cannot be read; the text names it.
     #[error("cannot read {0}")]
     Unreadable(String),
@@ -162,6 +172,7 @@ impl ApiError {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::BodyTimeout => (StatusCode::SERVICE_UNAVAILABLE, "body_timeout"),
             Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding"),
+            Self::MediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Unreadable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unreadable_file"),
             Self::Denied(Denied::Unavailable) => (StatusCode::SERVICE_UNAVAILABLE, "tokens_not_loaded"),
             Self::Denied(_) => (StatusCode::UNAUTHORIZED, "unauthorized"),
@@ -176,7 +187,10 @@ impl ApiError {
 
     /// Makes the response in the format of a client family.
     pub fn respond(&self, dialect: Dialect) -> Response {
-        let status = self.status();
+        let status = match self.status() {
+            StatusCode::TOO_MANY_REQUESTS if dialect == Dialect::RemoteWrite => StatusCode::SERVICE_UNAVAILABLE,
+            status => status,
+        };
         let message = self.to_string();
         let mut body = error_body(dialect, status, &message);
         if dialect == Dialect::Native {
@@ -306,15 +320,29 @@ fn v2_code(status: StatusCode) -> &'static str {
     }
 }
 
+/// The gRPC code of a status, for `google.rpc.Status`.
+fn rpc_code(status: StatusCode) -> u8 {
+    match status {
+        StatusCode::UNAUTHORIZED => 16,
+        StatusCode::FORBIDDEN => 7,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => 8,
+        StatusCode::SERVICE_UNAVAILABLE => 14,
+        _ => 3,
+    }
+}
+
 fn error_body(dialect: Dialect, status: StatusCode, message: &str) -> Value {
     match dialect {
-        Dialect::Native | Dialect::V1 => json!({ "error": message }),
+        Dialect::Native | Dialect::V1 | Dialect::RemoteWrite | Dialect::Otlp => json!({ "error": message }),
         Dialect::V2 => json!({ "code": v2_code(status), "message": message }),
         Dialect::V3 => json!({ "error": message, "data": [] }),
     }
 }
 
 fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dialect) -> Response {
+    if dialect == Dialect::Otlp {
+        return (status, [(header::CONTENT_TYPE, PROTOBUF)], rpc_status(rpc_code(status), message)).into_response();
+    }
     let mut response = (status, Json(body)).into_response();
     add_texts(&mut response, "x-influxdb-error", &[message]);
     if dialect == Dialect::V2 {
@@ -354,7 +382,7 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &RejectionSu
     match dialect {
         Dialect::V2 => body["line"] = json!(rejected.reported.first().map_or(0, |rejection| rejection.line)),
         Dialect::V3 => body["data"] = rejected.reported.iter().map(v3_item).collect(),
-        Dialect::V1 | Dialect::Native => {}
+        Dialect::V1 | Dialect::Native | Dialect::RemoteWrite | Dialect::Otlp => {}
     }
     error_response(status, &message, &body, dialect)
 }
@@ -366,7 +394,7 @@ pub fn is_forbidden(accepted: usize, rejected: &RejectionSummary) -> bool {
 
 /// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with
 /// `dropped=`.
-fn v1_message(accepted: usize, rejected: &RejectionSummary) -> String {
+pub fn v1_message(accepted: usize, rejected: &RejectionSummary) -> String {
     // The exact text of InfluxDB, which its clients parse.
     if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {
         return format!("partial write: points beyond retention policy dropped={}", rejected.count);

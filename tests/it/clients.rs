@@ -215,3 +215,28 @@ fn sorted(object: &Value) -> Vec<(String, Value)> {
     entries.sort_by(|one, other| one.0.cmp(&other.0));
     entries
 }
+
+#[test]
+fn the_otlp_exporter_writes_metrics() {
+    let Some(python) = require(Package::OtlpExporter) else { return };
+    for target in test_servers() {
+        let seen = script(&python, "otlp_client.py", &[&target.server.url("/v1/metrics?db=otlp"), &target.token]);
+        let stranger = if target.requires_token { "FAILURE" } else { "SUCCESS" };
+        assert_eq!(seen, json!({"plain": ["SUCCESS"], "gzip": ["SUCCESS"], "stranger": [stranger]}));
+        for form in ["plain", "gzip"] {
+            let around = "otel.scope.name=meter,otel.scope.version=1.0";
+            let values = |name: &str, tag: &str| {
+                let sensor = format!("{name},form={form},{around}{tag},service.name=shop");
+                let mut readings = target.readings("otlp", &sensor);
+                assert_eq!(readings.len(), 1, "{sensor}: {readings:?}");
+                readings[0].as_object_mut().unwrap().remove("ts");
+                readings.remove(0)
+            };
+            assert_eq!(values("orders", ",paid=true"), json!({"value": 5}));
+            assert_eq!(values("orders", ",paid=false"), json!({"value": 1}));
+            assert_eq!(values("temp", ",room=lab"), json!({"value": 21.5}));
+            let sizes = json!({"count": 4, "sum": 62.5, "min": 0.5, "max": 50.0, "le_1": 1, "le_10": 3});
+            assert_eq!(values("sizes", ""), sizes);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Files in `deploy/` name existing metrics, keys and versions; ports stay on loopback; expressions find series.
 
 mod packages;
-mod prometheus;
+pub mod prometheus;
 
 use crate::support::prelude::*;
 

@@ -83,6 +83,7 @@ fn each_endpoint_runs_in_its_lane() {
     let server = Launch::embedded().config("[telemetry]\nlog_level = \"hourglass::http=debug\"\n").start();
     let io = ["/", "/ui/x", "/openapi.json", "/ping", "/health", "/ready", "/settings", "/metrics"];
     let io_too = ["/api/v1/overview", "/api/v1/status", "/api/v2/setup", "/api/v2/write", "/api/v3/write_lp", "/write"];
+    let pushes = ["/api/v1/write", "/v1/metrics"];
     let api = get(&server.url("/openapi.json")).expect(200).json();
     let mut expected = BTreeMap::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
@@ -93,7 +94,13 @@ fn each_endpoint_runs_in_its_lane() {
             let target = path.replace("ingest/{key}", "ingest/plain").replace("{key}", "x").replace("{value}", "x");
             let is_small_write = method == "POST" && ["/api/v1/readings", "/api/v1/ingest/plain"].contains(&&*target);
             let lane = match &*method {
-                _ if is_small_write || io.contains(&&*target) || io_too.contains(&&*target) => "io",
+                _ if is_small_write
+                    || pushes.contains(&&*target)
+                    || io.contains(&&*target)
+                    || io_too.contains(&&*target) =>
+                {
+                    "io"
+                }
                 "GET" => "query",
                 "POST" if target == "/query" => "query",
                 _ => "bulk",

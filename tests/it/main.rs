@@ -11,6 +11,7 @@
 //! | `lawful` | random traffic against a plain map, on both stores: late, duplicate, overwriting, overflowing, restarted |
 //! | `broken_world` | the store paused, killed or missing; bad clients; stops under load |
 //! | `proof` | acked readings survive kills, faults of a replica set and of the network, two instances, outages, full disks |
+//! | `push` | Prometheus remote write from a real Prometheus, OTLP from a real exporter; their statuses, hostile bodies |
 //! | `edge` | connections: limits, slow clients, smuggling, TLS, HTTP/2, decompression bombs, CORS |
 //! | `tcp` | line protocol over plain TCP |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
@@ -82,6 +83,7 @@ mod oracle;
 mod page;
 mod patterns;
 mod proof;
+mod push;
 mod readme;
 mod rename;
 mod retention;

@@ -7,6 +7,7 @@ pub(crate) mod histogram;
 pub(crate) mod lists;
 pub mod meta;
 pub(crate) mod overview;
+pub(crate) mod push;
 pub(crate) mod readings;
 pub(crate) mod sensors;
 pub(crate) mod status;

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 use tracing::Span;
 
+use super::push;
 use crate::access::{Caller, Effect};
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
@@ -30,6 +31,8 @@ use crate::mapping::{self, Mapping, builtin};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
+use crate::wire::push::otlp::DataPoints;
+use crate::wire::push::remote_write::Samples;
 
 /// The query parameters of line protocol writes, of all versions of InfluxDB.
 const KNOWN_PARAMETERS: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
@@ -60,8 +63,11 @@ pub async fn write(
         Err(error) => Err(error),
     };
     match received {
-        Err(error) => request.respond(Err(error)).await,
-        Ok((options, ReceivedBody::Complete(body))) if body.0.len() <= SMALL_BODY_BYTES => {
+        Err(error) => {
+            Span::current().record("lane", Lane::current().name());
+            request.respond(Err(error)).await
+        }
+        Ok((options, ReceivedBody::Complete(body))) if request.plain_bytes(&body.0) <= SMALL_BODY_BYTES => {
             Span::current().record("lane", Lane::current().name());
             let taken = request.take(&options, body).await;
             request.respond(taken).await
@@ -74,7 +80,7 @@ pub async fn write(
 }
 
 impl WriteRequest {
-    fn options(&self) -> ApiResult<WriteOptions> {
+    fn options(&mut self) -> ApiResult<WriteOptions> {
         let dialect = self.endpoint.dialect();
         let sent = Pairs::parse_url(&self.parts.uri)?;
         let (parameters, unknown) = if dialect == Dialect::Native {
@@ -87,7 +93,13 @@ impl WriteRequest {
         if let Some(name) = self.parts.uri.path().strip_prefix(INGEST) {
             options.mapping = Some(mapping(name)?);
         }
+        push::check_headers(dialect, &mut self.parts.headers)?;
         Ok(WriteOptions { warning: unknown, ..options })
+    }
+
+    /// Returns the bytes of the body after decompression.
+    fn plain_bytes(&self, body: &[u8]) -> usize {
+        if self.endpoint.dialect() == Dialect::RemoteWrite { push::plain_bytes(body) } else { body.len() }
     }
 
     async fn receive(&mut self) -> ApiResult<ReceivedBody> {
@@ -116,10 +128,21 @@ impl WriteRequest {
             let topic = options.topic.as_deref();
             let points = |limits| mapping::apply(mapping, topic, &body, limits, arrival.received);
             ingest.take(arrival, points, admission).await?
-        } else if self.endpoint.dialect() == Dialect::Native {
-            ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
         } else {
-            ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
+            match self.endpoint.dialect() {
+                Dialect::Native => {
+                    ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
+                }
+                Dialect::RemoteWrite => {
+                    let body_bytes_max = self.app.settings.limits.body_bytes;
+                    let (body, admission) = push::decompress((body, admission), body_bytes_max)?;
+                    ingest.take(arrival, |limits| Samples::new(&body, limits), admission).await?
+                }
+                Dialect::Otlp => ingest.take(arrival, |limits| DataPoints::new(&body, limits), admission).await?,
+                Dialect::V1 | Dialect::V2 | Dialect::V3 => {
+                    ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?
+                }
+            }
         };
         ack.warnings.extend(options.warning.clone());
         Ok(ack)
@@ -135,6 +158,9 @@ impl WriteRequest {
 }
 
 fn answer(dialect: Dialect, ack: &Ack) -> Response {
+    if dialect == Dialect::Otlp {
+        return push::otlp_answer(ack);
+    }
     if dialect != Dialect::Native {
         return match ack.rejected.count {
             0 => StatusCode::NO_CONTENT.into_response(),
@@ -329,10 +355,12 @@ fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<
     }
 }
 
-/// Returns the precision, and true if the sender declared it. JSON always declares one by its form.
+/// Returns the precision, and true if the sender declared it. JSON and protobuf always declare one by their form.
 fn precision(name: Option<&str>, dialect: Dialect) -> ApiResult<(Precision, bool)> {
-    let Some(name) = name else {
+    let has_own_unit = matches!(dialect, Dialect::RemoteWrite | Dialect::Otlp);
+    let Some(name) = name.filter(|_| !has_own_unit) else {
         return Ok(match dialect {
+            Dialect::RemoteWrite | Dialect::Otlp => (Precision::Nanoseconds, true),
             Dialect::V1 | Dialect::V2 => (Precision::Nanoseconds, false),
             Dialect::V3 => (Precision::Auto, false),
             Dialect::Native => (Precision::Auto, true),
@@ -342,7 +370,9 @@ fn precision(name: Option<&str>, dialect: Dialect) -> ApiResult<(Precision, bool
     precision.ok_or_else(|| {
         ApiError::Bad(match dialect {
             Dialect::Native => format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"),
-            Dialect::V1 => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
+            Dialect::V1 | Dialect::RemoteWrite | Dialect::Otlp => {
+                format!("invalid precision {name:?} (use n, u, ms, s, m or h)")
+            }
             Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),
             Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
         })

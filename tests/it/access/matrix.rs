@@ -91,12 +91,15 @@ const RENAME: &str = "{\"kind\":\"tag_key\",\"from\":\"unused\",\"to\":\"w\"}";
 const BUCKET: &str = "{\"name\":\"a\"}";
 const DELETION: &str = "{\"start\":\"2001-01-01T00:00:00Z\",\"stop\":\"2001-01-01T00:00:01Z\"}";
 
-/// Requests that every permitted token gets refused: Flux, an unknown bucket, an existing one, and the setup.
+/// Requests that every permitted token gets refused: Flux, an unknown bucket, an existing one, the setup, and lines
+/// where protobuf is expected.
 const REFUSING: &[(&str, &str, u16)] = &[
     ("POST", "/api/v2/query?", 400),
     ("GET", "/api/v2/buckets/{key}?", 400),
     ("POST", "/api/v2/buckets?", 409),
     ("POST", "/api/v2/setup?", 409),
+    ("POST", "/api/v1/write?", 415),
+    ("POST", "/v1/metrics?", 415),
 ];
 
 const ENDPOINTS: &[Case] = &[
@@ -111,6 +114,8 @@ const ENDPOINTS: &[Case] = &[
     ("POST", "/write", "db={db}&rp={rp}", LINE, Write),
     ("POST", "/api/v2/write", "bucket={place}", LINE, Write),
     ("POST", "/api/v3/write_lp", "db={place}", LINE, Write),
+    ("POST", "/api/v1/write", "db={db}&rp={rp}", LINE, Write),
+    ("POST", "/v1/metrics", "db={place}", LINE, Write),
     ("POST", "/api/v2/delete", "bucket={place}", DELETION, AdminDatabase),
     ("POST", "/api/v2/query", "", "buckets()", Token),
     ("GET", "/api/v2/buckets", "", "", Token),
@@ -318,7 +323,7 @@ impl Matrix {
         }
         let is_expected = match expected {
             Some(expected) => answer.status == expected,
-            None => match REFUSING.iter().find(|(refused, of, _)| *refused == method && of == path) {
+            None => match REFUSING.iter().find(|(refused, of, _)| *refused == method && path.starts_with(of)) {
                 Some((.., status)) => answer.status == *status,
                 None => (200..300).contains(&answer.status) || (answer.status == 400 && place.contains('/')),
             },

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PORT_ATTEMPTS: usize = 5;
 
 /// A running Prometheus. Dropping it kills it and removes its folder.
-struct Prometheus {
+pub struct Prometheus {
     process: Process,
     folder: Folder,
     port: u16,
@@ -27,9 +27,15 @@ impl Prometheus {
             assert!(config.contains(there), "{there} is to be replaced in prometheus.yml");
             config = config.replace(there, here);
         }
+        Prometheus::start_with(program, &config)
+    }
+
+    /// Starts it on a free port with this configuration.
+    #[track_caller]
+    pub fn start_with(program: &Path, config: &str) -> Prometheus {
         for _ in 0..PORT_ATTEMPTS {
             let folder = Folder::new("prometheus");
-            std::fs::write(folder.file("prometheus.yml"), &config).expect("the configuration can be written");
+            std::fs::write(folder.file("prometheus.yml"), config).expect("the configuration can be written");
             let port = free_port();
             let mut command = Command::new(program);
             command.arg(format!("--web.listen-address=127.0.0.1:{port}")).current_dir(folder.path());
@@ -71,14 +77,14 @@ impl Prometheus {
         answer.json()["data"].clone()
     }
 
-    /// Evaluates an expression: its series, or the single sample of a scalar.
+    /// Evaluates an expression: its series, or the single sample of a scalar. A series of a range has all its samples.
     #[track_caller]
-    fn ask(&self, expression: &str) -> Vec<Value> {
+    pub fn ask(&self, expression: &str) -> Vec<Value> {
         let path = format!("/api/v1/query?query={}", encode(expression));
         let data = self.get(&path);
         match data["resultType"].as_str() {
             Some("scalar") => vec![data.clone()],
-            Some("vector") => data["result"].as_array().expect("a vector has a list").clone(),
+            Some("vector" | "matrix") => data["result"].as_array().expect("a vector has a list").clone(),
             other => panic!("{expression} yields {other:?}"),
         }
     }
@@ -108,7 +114,7 @@ fn free_port() -> u16 {
 
 /// Returns the optional program, or prints that it is missing.
 #[track_caller]
-fn program() -> Option<PathBuf> {
+pub fn program() -> Option<PathBuf> {
     let found = on_path(Path::new("prometheus"));
     if found.is_none() {
         not_run("needs `prometheus` of the Debian package prometheus (it is not on PATH)");

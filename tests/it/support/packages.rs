@@ -11,6 +11,8 @@ pub enum Package {
     InfluxdbClient,
     /// PyPI `influxdb` 5.3, the client of the v1 API.
     Influxdb,
+    /// PyPI `opentelemetry-exporter-otlp-proto-http` 1.45, with the SDK.
+    OtlpExporter,
     /// PyPI `zstandard` 0.25, for the decoder of sealed days.
     Zstandard,
     /// PyPI `PyYAML` 6, for the page's snippets.
@@ -87,6 +89,7 @@ impl Package {
         match self {
             Package::InfluxdbClient => "the PyPI package influxdb-client 1.50",
             Package::Influxdb => "the PyPI package influxdb 5.3",
+            Package::OtlpExporter => "the PyPI package opentelemetry-exporter-otlp-proto-http 1.45",
             Package::Zstandard => "the PyPI package zstandard 0.25",
             Package::PyYaml => "the PyPI package PyYAML 6",
             Package::Gxx => "`g++` of the Debian package g++",
@@ -110,6 +113,7 @@ impl Package {
         match self {
             Package::InfluxdbClient => python_with("influxdb-client", "1.50."),
             Package::Influxdb => python_with("influxdb", "5.3."),
+            Package::OtlpExporter => python_with("opentelemetry-exporter-otlp-proto-http", "1.45."),
             Package::Zstandard => python_with("zstandard", "0.25."),
             Package::PyYaml => python_with("PyYAML", "6."),
             Package::Gxx => tool("g++", "--version", "g++"),
