@@ -18,8 +18,8 @@ pub use self::store::{
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
 use crate::app;
 use crate::commands::{
-    DemoRequest, Exchange, ExportFlags, ImportFlags, JobCommand, QueryFlags, RejectionsCommand, RenameCommand,
-    SensorCommand, TailFlags, WriteFlags,
+    DemoRequest, Exchange, ExportFlags, ImportFlags, JobCommand, MappingCommand, QueryFlags, RejectionsCommand,
+    RenameCommand, SensorCommand, TailFlags, WriteFlags,
 };
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::telemetry::logs;
@@ -131,6 +131,11 @@ pub enum Command {
     Rename {
         #[command(subcommand)]
         command: RenameCommand,
+    },
+    /// List, store, remove and try mappings, which make readings of messages as devices send them.
+    Mapping {
+        #[command(subcommand)]
+        command: MappingCommand,
     },
     /// List or export the rejected lines of the running service, or remove those already handled.
     Rejections {

@@ -116,6 +116,8 @@ impl Path {
             is_patient: false,
             caller: &Caller::Anybody,
             address: None,
+            mapping: None,
+            topic: None,
         };
         let mut admission = self.ingest.admission(&Caller::Anybody);
         admission.grow(body.len())?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::caller::Caller;
-use super::scopes::{Scopes, matches_any};
+use super::scopes::{IngestScope, Scopes, matches_any};
 use crate::bucket::settings::policy_database;
 use crate::influxql::Statement;
 
@@ -20,6 +20,8 @@ pub enum Effect {
     Read,
     /// Writes readings and metadata.
     Write,
+    /// Writes messages of devices through a mapping.
+    Ingest,
     /// Creates a database without a retention.
     Create,
     /// Deletes readings, sensors, policies or the database.
@@ -58,6 +60,7 @@ impl fmt::Display for Forbidden {
         let verb = match self.effect {
             Effect::Public | Effect::Own | Effect::Read => "read",
             Effect::Write => "write to",
+            Effect::Ingest => "write through this mapping to",
             Effect::Create => "create",
             Effect::Delete => "delete from",
             Effect::SetRetention => "set the retention of",
@@ -77,6 +80,10 @@ impl Scopes {
     /// Returns true if the token allows an effect on a database, or without a name on at least one.
     #[must_use]
     pub fn allows(&self, effect: Effect, database: Option<&str>) -> bool {
+        if let Some(ingest) = &self.ingest {
+            let is_covered = database.is_none_or(|database| database == ingest.database);
+            return effect == Effect::Public || effect == Effect::Ingest && is_covered;
+        }
         let covers = |globs: &[String]| database.map_or(!globs.is_empty(), |database| matches_any(globs, database));
         // Administration also affects sensors that the pins exclude, so a token with pins must not administer.
         let is_unpinned = self.pins.is_empty();
@@ -84,7 +91,7 @@ impl Scopes {
         match effect {
             Effect::Public | Effect::Own => true,
             Effect::Read => covers(&self.read) || covers(&self.admin),
-            Effect::Write | Effect::Create => covers(&self.write) || covers(&self.admin),
+            Effect::Write | Effect::Ingest | Effect::Create => covers(&self.write) || covers(&self.admin),
             Effect::Delete | Effect::SetRetention | Effect::ManageSchema | Effect::Administer => {
                 is_unpinned && covers(&self.admin)
             }
@@ -109,7 +116,29 @@ impl Caller {
         if self.allows(effect, database) {
             return Ok(());
         }
-        Err(Forbidden { caller: self.name().to_owned(), effect, database: database.map(str::to_owned) })
+        Err(self.forbidden(effect, database))
+    }
+
+    fn forbidden(&self, effect: Effect, database: Option<&str>) -> Forbidden {
+        Forbidden { caller: self.name().to_owned(), effect, database: database.map(str::to_owned) }
+    }
+
+    /// Checks that the caller may write to a database through a mapping.
+    ///
+    /// # Errors
+    /// If the caller's token does not allow it.
+    pub fn check_ingest(&self, database: &str, mapping: &str) -> Result<(), Forbidden> {
+        self.check(Effect::Ingest, Some(database))?;
+        match self.ingest_scope() {
+            Some(scope) if scope.mapping != mapping => Err(self.forbidden(Effect::Ingest, Some(database))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the only mapping that the caller may use, if its token is restricted to one.
+    #[must_use]
+    pub fn ingest_scope(&self) -> Option<&IngestScope> {
+        self.token()?.scopes.ingest.as_ref()
     }
 
     /// Checks the effects of a statement in a request for this database and policy.

@@ -23,6 +23,6 @@ pub use self::effects::{Effect, Forbidden};
 pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate, share};
 pub use self::registry::{Mode, TokenRegistry};
-pub use self::scopes::{Pin, Scopes, is_glob};
+pub use self::scopes::{IngestScope, Pin, Scopes, is_glob};
 pub use self::secret::{PresentedToken, Secret, hex};
 pub use self::token::{Token, TokenStore, TokenStoreError};

@@ -19,6 +19,16 @@ impl Pin {
     }
 }
 
+/// The only database and mapping that a token may write through. Such a token may stand in the path of a webhook, where
+/// others can read it, so it allows nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IngestScope {
+    /// The name of the mapping.
+    pub mapping: String,
+    /// The name of the database. No other one and no pattern.
+    pub database: String,
+}
+
 /// The permissions of a token. The lists have glob patterns of database names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes {
@@ -36,13 +46,17 @@ pub struct Scopes {
     /// Restricts the token to sensors with these tags.
     #[serde(default)]
     pub pins: Vec<Pin>,
+    /// Restricts the token to one mapping. The lists above are empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingest: Option<IngestScope>,
 }
 
 impl Scopes {
     /// Returns true if the token allows nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.write.is_empty() && self.read.is_empty() && self.admin.is_empty() && !self.metrics
+        let Self { write, read, admin, metrics, pins: _, ingest } = self;
+        write.is_empty() && read.is_empty() && admin.is_empty() && !metrics && ingest.is_none()
     }
 }
 

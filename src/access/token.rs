@@ -61,9 +61,11 @@ impl Token {
     /// may have others.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        let Scopes { write, read, admin, .. } = &self.scopes;
+        let Scopes { write, read, admin, ingest, .. } = &self.scopes;
+        let has_control = |text: &str| text.chars().any(char::is_control);
         Self::is_name(&self.name)
             && [write, read, admin].into_iter().flatten().all(|glob| is_glob(glob))
+            && ingest.as_ref().is_none_or(|scope| !has_control(&scope.mapping) && !has_control(&scope.database))
             && self.certificates.iter().all(|text| Self::certificate(text).as_ref() == Some(text))
             && self.secrets.iter().all(|secret| secret.id.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }

@@ -19,6 +19,10 @@ const RP: Flag = Flag { name: "rp", help: "The retention policy", variable: None
 const PRECISION: Flag =
     Flag { name: "precision", help: "The unit of the timestamps: ns, us, ms, s, m, h or auto", variable: None };
 
+const MAPPING: Flag =
+    Flag { name: "mapping", help: "The mapping, if the file has messages as devices send them", variable: None };
+const TOPIC: Flag = Flag { name: "topic", help: "The MQTT topic of the messages", variable: None };
+
 const ROWS: &[Row] = &[
     Row {
         words: &["db", "list"],
@@ -65,18 +69,46 @@ const ROWS: &[Row] = &[
                 accept all of them",
         method: "POST",
         path: "/api/v1/explain",
-        flags: &[DB, RP, PRECISION],
+        flags: &[DB, RP, PRECISION, MAPPING, TOPIC],
         has_body: true,
         rows: "/lines",
         columns: &[
             ("line", "/line"),
             ("kept", "/kept"),
             ("sensor", "/sensor"),
+            ("fields", "/fields"),
             ("time", "/time"),
             ("rejected", "/rejected"),
             ("warnings", "/warnings"),
         ],
         is_good: |answer| matches!(answer["write"]["status"].as_u64(), Some(200 | 204)),
+    },
+    Row {
+        words: &["mapping", "list"],
+        help: "List the mappings of a database: its own and the built-in ones",
+        path: "/api/v1/mappings",
+        flags: &[DB],
+        rows: "/mappings",
+        columns: &[("mapping", "/name"), ("built in", "/built_in")],
+        ..Row::PLAIN
+    },
+    Row {
+        words: &["mapping", "set"],
+        help: "Store a mapping of a database's own, in TOML or JSON",
+        method: "PUT",
+        path: "/api/v1/mappings/{NAME}",
+        flags: &[DB],
+        has_body: true,
+        columns: &[("mapping", "/name")],
+        ..Row::PLAIN
+    },
+    Row {
+        words: &["mapping", "remove"],
+        help: "Remove a mapping of a database's own",
+        method: "DELETE",
+        path: "/api/v1/mappings/{NAME}",
+        flags: &[DB],
+        ..Row::PLAIN
     },
 ];
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::{EXIT_USAGE, StoreFlags, with_store};
-use crate::access::{NewToken, Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
+use crate::access::{IngestScope, NewToken, Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
 use crate::commands::{self, lifetime};
 
 #[derive(Debug, Subcommand)]
@@ -64,6 +64,12 @@ pub struct AddFlags {
     /// Allow it to read /metrics, /api/v1/status and /api/v1/overview.
     #[arg(long)]
     pub metrics: bool,
+    /// The only mapping that it may write through, for a webhook whose path has the token. It may do nothing else.
+    #[arg(long, value_name = "MAPPING", value_parser = token_name, requires = "db", conflicts_with_all = ["write", "read", "admin", "metrics"])]
+    pub ingest: Option<String>,
+    /// The database of --ingest.
+    #[arg(long, value_name = "NAME", value_parser = glob, requires = "ingest")]
+    pub db: Option<String>,
     /// A tag and its value that every sensor it writes or reads must have. You can repeat this flag.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
     pub sensor_tag: Vec<Pin>,
@@ -117,9 +123,10 @@ impl AddFlags {
     /// If the token has no rights, or could bypass its own tags.
     fn into_new_token(self) -> Result<(StoreFlags, NewToken), &'static str> {
         let Self { name, write, read, admin, metrics, sensor_tag: pins, .. } = self;
-        let scopes = Scopes { write, read, admin, metrics, pins };
+        let ingest = self.ingest.zip(self.db).map(|(mapping, database)| IngestScope { mapping, database });
+        let scopes = Scopes { write, read, admin, metrics, pins, ingest };
         if scopes.is_empty() {
-            return Err("the token has no rights: give --write, --read, --admin or --metrics");
+            return Err("the token has no rights: give --write, --read, --admin, --metrics or --ingest");
         }
         if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
             return Err("--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag");

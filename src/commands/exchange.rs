@@ -1,20 +1,17 @@
 //! Commands that only send one request to a running service and print the answer.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 
-use super::open_input;
 use super::post::{PostAnswer, Service, Target, url_encode};
+use super::read_input;
 use crate::ingest::plain;
 
 /// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
-/// Maximum size of a body in bytes. Services accept less.
-const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A command that sends one request to a running service and prints its answer.
 #[derive(Debug)]
@@ -85,7 +82,7 @@ impl Exchange {
         let mut path = self.path();
         let first = path.clone();
         let file = || self.matches.get_one::<PathBuf>(FILE).map(PathBuf::as_path);
-        let content = self.row.has_body.then(|| read_body(file())).transpose()?;
+        let content = self.row.has_body.then(|| read_input(file())).transpose()?;
         let sent = content.as_ref().map(|content| ("text/plain", &**content));
         loop {
             let answer = target.send(self.row.method, &path, sent)?;
@@ -140,12 +137,6 @@ impl Exchange {
     }
 }
 
-fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    open_input(file)?.take(BODY_BYTES_MAX).read_to_end(&mut body).context("reading the input")?;
-    Ok(body)
-}
-
 fn with_parameter(path: String, name: &str, value: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     format!("{path}{separator}{name}={}", url_encode(value))
@@ -157,6 +148,11 @@ fn format_value(value: &Value) -> String {
         Value::String(text) => plain(text, usize::MAX),
         Value::Null => String::new(),
         Value::Array(none) if none.is_empty() => String::new(),
+        // The fields of a reading.
+        Value::Array(fields) if fields.iter().all(|field| field["name"].is_string() && !field["value"].is_null()) => {
+            let field = |field: &Value| format!("{}={}", format_value(&field["name"]), format_value(&field["value"]));
+            fields.iter().map(field).collect::<Vec<_>>().join(",")
+        }
         other => plain(&other.to_string(), usize::MAX),
     }
 }

@@ -13,6 +13,7 @@ mod fill;
 mod flush_wal;
 mod healthcheck;
 mod jobs;
+mod mapping;
 mod origin;
 mod post;
 mod progress;
@@ -27,7 +28,7 @@ mod transfer;
 mod verify;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::Context;
@@ -46,6 +47,7 @@ pub use exchange::{Exchange, FILE, Flag, Row};
 pub use flush_wal::flush_wal;
 pub use healthcheck::{healthcheck, healthcheck_at};
 pub use jobs::{JobCommand, jobs};
+pub use mapping::{MappingCommand, mapping};
 pub use post::{Service, ServiceDatabase};
 pub use query::{QueryFlags, query};
 pub use rejections::{RejectedFlags, RejectionsCommand, rejections};
@@ -66,6 +68,16 @@ pub fn lifetime(text: &str) -> Result<i64, String> {
         parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
     let seconds = nanoseconds / 1_000_000_000;
     if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
+}
+
+/// Maximum size of an input that is read as a whole, in bytes. Services accept less.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a whole file. `-` or `None` means the standard input.
+fn read_input(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
+    let mut input = Vec::new();
+    open_input(file)?.take(INPUT_BYTES_MAX).read_to_end(&mut input).context("reading the input")?;
+    Ok(input)
 }
 
 /// Opens a file. `-` or `None` means the standard input.

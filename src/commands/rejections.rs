@@ -4,6 +4,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::post::{ServiceDatabase, Target, url_encode};
+use crate::ingest::plain;
 
 #[derive(Debug, Subcommand)]
 pub enum RejectionsCommand {
@@ -77,6 +78,9 @@ fn list(target: &Target, path: &str) -> anyhow::Result<()> {
         let text = |name: &str| line[name].as_str().unwrap_or("-");
         println!("{}  {}  {}  {}  {}", text("id"), text("time"), text("token"), text("address"), text("code"));
         println!("  {}\n  {}", text("text"), text("reason"));
+        if line["mapping"].is_string() {
+            println!("  mapping {}, topic {}", text("mapping"), plain(text("topic"), usize::MAX));
+        }
     }
     Ok(())
 }

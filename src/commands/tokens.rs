@@ -60,7 +60,7 @@ fn describe(token: &Token, used: Option<i64>, now: i64) -> String {
         (None, Some(expires)) => format!("until {}", time(expires)),
         (None, None) => "valid".to_owned(),
     };
-    let Scopes { write, read, admin, metrics, pins } = &token.scopes;
+    let Scopes { write, read, admin, metrics, pins, ingest } = &token.scopes;
     let used = used.map_or_else(|| "never used".to_owned(), |used| format!("used {}", time(used)));
     let mut parts = vec![format!("{:24} {state:32} created {}  {used:25}", token.name, time(token.created))];
     for (what, globs) in [("write", write), ("read", read), ("admin", admin)] {
@@ -69,6 +69,7 @@ fn describe(token: &Token, used: Option<i64>, now: i64) -> String {
         }
     }
     parts.extend(metrics.then(|| "metrics".to_owned()));
+    parts.extend(ingest.iter().map(|scope| format!("ingest {} into {}", scope.mapping, scope.database)));
     parts.extend(pins.iter().map(|pin| format!("only {}={}", pin.key, pin.value)));
     let Quota { readings_per_second, new_sensors_per_hour, sensors, databases } = token.quota;
     parts.extend(readings_per_second.map(|rate| format!("{rate}/s")));

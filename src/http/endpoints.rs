@@ -10,7 +10,7 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
-use super::admin::{backup, databases, dead_letters, jobs, rejections, renames, tokens};
+use super::admin::{backup, databases, dead_letters, jobs, mappings, rejections, renames, tokens};
 use super::api::{
     documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail, write,
 };
@@ -67,6 +67,7 @@ const fn json(schema: &'static str) -> MediaType {
 
 const LINES: &[MediaType] = &[(TEXT, "Text")];
 const MESSAGE: &[MediaType] = &[(PROTOBUF, "Text")];
+const MESSAGES: &[MediaType] = &[json("Anything"), (NDJSON, "Text"), (TEXT, "Text")];
 const FORM: &[MediaType] = &[("application/x-www-form-urlencoded", "Form")];
 /// The body of errors. Its format depends on the [dialect](Endpoint::error_body) of the endpoint.
 pub const FAILED: &[MediaType] = &[json("Error")];
@@ -157,8 +158,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         route openapi::document;
     POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
         &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
-    POST "/api/v1/ingest/{key}", Write, "write messages as devices send them, through a mapping", "db rp topic ack",
-        &[json("Anything"), (NDJSON, "Text"), (TEXT, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+    POST "/api/v1/ingest/{key}", Ingest, "write messages as devices send them, through a mapping", "db rp topic ack",
+        MESSAGES, &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+    POST "/api/v1/ingest/{key}/{secret}", Ingest, "write messages of a webhook that can set no header", "db rp topic ack",
+        MESSAGES, &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/explain", Write, "dry-run a write: the outcome of each line, without storing it",
         "db rp precision-write accept_partial ack mapping topic", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
         &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
@@ -271,6 +274,20 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], BODY_READ, ASKED], route renames::put;
     DELETE "/api/v1/renames", ManageSchema, "delete a rename", "db dry_run kind from-rename tag measurement-rename", &[],
         &[&[(200, "The number of renamed sensors, with examples.", &[json("Renamed")])], ASKED], route renames::delete;
+    GET "/api/v1/mappings", Administer, "list the mappings of a database: its own and the built-in ones, with their text", "db", &[],
+        &[&[(200, "Mappings. One of the database's own hides the built-in one of the same name.", &[json("Mappings")])], ASKED],
+        route mappings::list;
+    PUT "/api/v1/mappings/{key}", ManageSchema, "store a mapping of the database's own, in TOML or JSON", "db",
+        &[(TEXT, "Text"), json("Anything")], &[&[(200, "The mapping.", &[json("Mapping")])], BODY_READ, ASKED],
+        route mappings::put;
+    DELETE "/api/v1/mappings/{key}", ManageSchema, "remove a mapping of the database's own", "db", &[],
+        &[&[(204, "Removed.", &[])], ASKED], route mappings::delete;
+    POST "/api/v1/mappings/{key}/secrets", Administer, "create a secret for the path of a webhook; only this answer has its text",
+        "db", &[json("NewSecret")], &[&[(201, "The secret.", &[json("Token")]),
+        (409, "The name is taken, or no token exists yet.", FAILED)], BODY_READ, ASKED], route mappings::create_secret;
+    DELETE "/api/v1/mappings/{key}/secrets/{value}", Administer, "revoke a secret of a mapping at once", "db", &[],
+        &[&[(200, "The secret.", &[json("Token")]), (409, "There is no such secret.", FAILED)], ASKED],
+        route mappings::revoke_secret;
     GET "/api/v1/overview", Observe, "get an overview for operators: rates, acks, store, WAL, memory, disk, backup", "", &[],
         &[&[(200, "The overview.", &[json("Anything")])]], route overview::overview;
     GET "/api/v1/status", Observe, "get the lag of the store behind the WAL: readings, seconds, bytes", "", &[],
@@ -393,6 +410,11 @@ impl Endpoint {
             Dialect::V3 => &[(JSON, "ErrorV3")],
             Dialect::Otlp => &[(PROTOBUF, "Text"), (JSON, "Error")],
         }
+    }
+
+    /// Returns the token that a request has in its path, if the endpoint takes one there.
+    pub fn secret_in_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        self.path.ends_with("/{secret}").then(|| path.rsplit('/').next()).flatten()
     }
 
     /// Returns true if the pattern matches a path.

@@ -239,6 +239,7 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         IngestError::KeyOfOtherBody => return (StatusCode::BAD_REQUEST, "key_of_other_body"),
         IngestError::Policy(_) => return (StatusCode::BAD_REQUEST, "retention_policy"),
         IngestError::Rename(_) => return (StatusCode::BAD_REQUEST, "rename"),
+        IngestError::Mapping(_) => return (StatusCode::BAD_REQUEST, "mapping"),
         IngestError::Overloaded { .. } => "overloaded",
         IngestError::KeyInFlight => "key_in_flight",
         IngestError::KeyUnwritten { .. } => "key_unwritten",

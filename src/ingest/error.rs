@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{ReplayPending, StorageError};
-use crate::ingest::service::{PolicyError, RenameRefusal};
+use crate::ingest::service::{MappingRefusal, PolicyError, RenameRefusal};
 use crate::members::member::MemberError;
 use crate::members::retention::ExpiredHourSplit;
 use crate::reading::duration::show_duration;
@@ -102,6 +102,8 @@ pub enum IngestError {
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Rename(#[from] RenameRefusal),
+    #[error(transparent)]
+    Mapping(#[from] MappingRefusal),
     /// The limit on databases (`limits.databases`) is reached.
     #[error("a new database {name:?} exceeds the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },

@@ -16,11 +16,12 @@ pub use self::admission::bytes_in_flight::BytesInFlight;
 pub use self::admission::submit::{Deleted, DeletionWait};
 pub use self::admission::validate::{ExplainedField, ExplainedPoint, RejectionSummary};
 pub use self::error::IngestError;
-pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
+pub use self::rejections::{KeptLine, KeptLines, Rejections, plain, without_tokens};
 pub use self::request_keys::RequestKey;
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate,
-    PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, check_database_name, check_new_name,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MappingRefusal, MetaArrival, MetaOutcome, MetaRefusal,
+    MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, check_database_name,
+    check_new_name,
 };
 pub use crate::buffer::flush::dead_letters;
 pub use crate::buffer::flush::failing::FailingDatabase;

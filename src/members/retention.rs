@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::member::Member;
@@ -304,6 +305,7 @@ fn settings_row(database: &str, settings: &DatabaseSettings) -> Value {
         "created": settings.created,
         "set": settings.set,
         "renames": renames,
+        "mappings": *settings.mappings,
     })
 }
 
@@ -325,6 +327,7 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             created: row["created"].as_u64().unwrap_or_default(),
             set: row["set"].as_u64().unwrap_or_default(),
             renames: renames_of_json(&row["renames"]),
+            mappings: Arc::new(BTreeMap::deserialize(&row["mappings"]).unwrap_or_default()),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
@@ -377,6 +380,7 @@ mod tests {
             created: 1 << 61,
             set: (1 << 61) + 1,
             renames: Renames::new(vec![rename]),
+            mappings: Arc::new([("plug".to_owned(), "name = \"plug\"\n".to_owned())].into()),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
         let settings = Settings { by_database: rows.clone().into(), ..Settings::default() };

@@ -300,6 +300,8 @@ impl Conversation {
                         is_patient: true,
                         caller,
                         address: Some(self.connection.peer.address),
+                        mapping: None,
+                        topic: None,
                     };
                     let read = |limits| Lines::new(lines, *precision, limits);
                     ingest.take(arrival, read, admission).await

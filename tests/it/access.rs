@@ -3,6 +3,7 @@
 mod audit;
 mod command;
 mod forms;
+mod ingest;
 mod lines;
 mod matrix;
 mod pins;

@@ -91,8 +91,10 @@ fn each_endpoint_runs_in_its_lane() {
             if !["GET", "POST", "PUT", "PATCH", "DELETE"].contains(&&*method) {
                 continue;
             }
-            let target = path.replace("ingest/{key}", "ingest/plain").replace("{key}", "x").replace("{value}", "x");
-            let is_small_write = method == "POST" && ["/api/v1/readings", "/api/v1/ingest/plain"].contains(&&*target);
+            let target = path.replace("ingest/{key}", "ingest/plain").replace("{secret}", "x");
+            let target = target.replace("{key}", "x").replace("{value}", "x");
+            let small_writes = ["/api/v1/readings", "/api/v1/ingest/plain", "/api/v1/ingest/plain/x"];
+            let is_small_write = method == "POST" && small_writes.contains(&&*target);
             let lane = match &*method {
                 _ if is_small_write
                     || pushes.contains(&&*target)

@@ -32,6 +32,7 @@
 //! | `memory` | an hour of a fast sensor in 128 MiB, on both stores |
 //! | `many` | queries of many sensors against a plain map; listings |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
+//! | `mappings` | docs/reference/mappings.md: a message of each built-in mapping, and its document in MongoDB |
 //! | `groups` | groups of sensors on both stores; their documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: created, used by their queries, dropped |
 //! | `patterns` | docs/patterns on a real mongod and in `mongosh` |
@@ -74,6 +75,7 @@ mod lanes;
 mod lawful;
 mod line_protocol;
 mod many;
+mod mappings;
 mod memory;
 mod meta;
 mod meta_copies;

@@ -1,6 +1,6 @@
 //! The mappings for common devices and services.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::mapping::Mapping;
 
@@ -21,17 +21,22 @@ const FILES: [&str; 12] = [
 ];
 
 // A test checks that all of them are valid.
-static ALL: LazyLock<Vec<Mapping>> =
-    LazyLock::new(|| FILES.iter().filter_map(|text| Mapping::from_toml(text).ok()).collect());
+static ALL: LazyLock<Vec<Arc<Mapping>>> =
+    LazyLock::new(|| FILES.iter().filter_map(|text| Mapping::from_toml(text).ok().map(Arc::new)).collect());
 
 /// The built-in mappings, in the order of their names.
 #[must_use]
-pub fn all() -> &'static [Mapping] {
+pub fn all() -> &'static [Arc<Mapping>] {
     &ALL
 }
 
 /// The built-in mapping with this name.
 #[must_use]
-pub fn get(name: &str) -> Option<&'static Mapping> {
+pub fn get(name: &str) -> Option<&'static Arc<Mapping>> {
     all().iter().find(|mapping| mapping.name == name)
+}
+
+/// The name and the TOML text of each built-in mapping.
+pub fn texts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    all().iter().map(|mapping| &*mapping.name).zip(FILES)
 }

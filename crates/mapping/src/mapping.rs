@@ -178,6 +178,14 @@ impl Mapping {
         Self::checked(text.len(), || serde_json::from_slice(text))
     }
 
+    /// Parses and checks a mapping in JSON if the text begins with a brace, else in TOML.
+    ///
+    /// # Errors
+    /// As [`Mapping::from_toml`].
+    pub fn from_text(text: &str) -> Result<Self, MappingError> {
+        if text.trim_start().starts_with('{') { Self::from_json(text.as_bytes()) } else { Self::from_toml(text) }
+    }
+
     fn checked<E: fmt::Display>(bytes: usize, parse: impl FnOnce() -> Result<Self, E>) -> Result<Self, MappingError> {
         if bytes > TEXT_BYTES_MAX {
             return Err(MappingError(vec![format!("{bytes} bytes, at most {TEXT_BYTES_MAX} are allowed")]));

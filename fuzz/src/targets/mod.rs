@@ -7,6 +7,7 @@ pub mod influxql;
 pub mod json;
 pub mod lines;
 pub mod log;
+pub mod mapping;
 pub mod names;
 pub mod tcp;
 
@@ -25,9 +26,10 @@ pub struct Target {
     pub words: &'static [&'static str],
 }
 
-pub const ALL: [Target; 9] = [
+pub const ALL: [Target; 10] = [
     Target { name: "lines", check: lines::check, seeds: seeds::lines, words: seeds::LINES },
     Target { name: "json", check: json::check, seeds: seeds::json, words: seeds::JSON },
+    Target { name: "mapping", check: mapping::check, seeds: seeds::mapping, words: seeds::MAPPING },
     Target { name: "body", check: body::check, seeds: seeds::body, words: seeds::LINES },
     Target { name: "http", check: http::check, seeds: seeds::http, words: seeds::HTTP },
     Target { name: "tcp", check: tcp::check, seeds: seeds::tcp, words: seeds::LINES },

@@ -79,6 +79,42 @@ pub const JSON: &[&str] = &[
     "[[[[[[[[",
     "{\"a\":{\"a\":",
 ];
+/// Words of mappings, topics and messages.
+pub const MAPPING: &[&str] = &[
+    "\n",
+    "\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    "=",
+    "/",
+    "/*",
+    "~1",
+    "~0",
+    "~",
+    "+",
+    "#",
+    "{ topic = 2 }",
+    "{ path = \"/a\" }",
+    "tags = { t = \"x\" }\n",
+    "fields = [{ path = \"\" }]\n",
+    "each = \"/a\"\n",
+    "body = \"plain\"\n",
+    "only_with = [\"/a\"]\n",
+    "missing = [\"nan\"]\n",
+    "type = \"integer\"",
+    "time = { path = \"/t\", format = \"s\" }\n",
+    "\"local\", zone = \"Europe/Berlin\"",
+    "\"2026-10-25T02:30:00\"",
+    "{\"a\":{\"a\":",
+    "null",
+    "1e999",
+    "18446744073709551615",
+    "\"on\"",
+    "{\"a\":[{\"b\":1},{\"b\":2}],\"t\":1768485600}",
+];
 /// Words of HTTP requests.
 pub const HTTP: &[&str] = &[
     "\r\n",
@@ -271,6 +307,25 @@ pub fn json() -> Vec<Vec<u8>> {
     let deep = ["[".repeat(3000), "{\"a\":".repeat(3000), format!("{{\"fields\":{}", "{\"a\":[".repeat(1500))];
     let all = bodies.iter().map(|body| (*body).to_owned()).chain(deep);
     all.flat_map(|body| [0, 1, 0x82].map(|first| [&[first], body.as_bytes()].concat())).collect()
+}
+
+/// Built-in mappings and one with an array, each with topics and messages.
+pub fn mapping() -> Vec<Vec<u8>> {
+    let each = "name = \"each\"\nmeasurement = { path = \"/m\" }\ntags = { id = { path = \"/a/*/id\" } }\n\
+        each = \"/a\"\nfields = [{ path = \"/a/*/b\", type = \"float\" }, { path = \"/a/*\" }]\n\
+        time = { path = \"/t\", format = \"local\", zone = \"Europe/Berlin\", not_before = \"2000-01-01T00:00:00Z\" }\n";
+    let messages = [
+        ("", r#"{"m":"x","t":"2026-01-15T15:00:00","a":[{"id":1,"b":"2.5"},{"id":"two","b":3,"c":{"d":true}}]}"#),
+        ("home/lab/temp", "21.5"),
+        ("home/lab/on", "ON"),
+        ("tele/plug/SENSOR", r#"{"Time":"2026-01-15T14:00:00","ENERGY":{"Power":[5,0],"Factor":1.0}}"#),
+        ("zigbee2mqtt/bulb", "{\"state\":\"ON\",\"color\":{\"x\":0.1}}\n{\"state\":null}"),
+    ];
+    let texts = hourglass::mapping::builtin::texts().map(|(_, text)| text).chain([each]);
+    let join = |text: &str, topic: &str, message: &str| {
+        [text.as_bytes(), topic.as_bytes(), message.as_bytes()].join(&[super::mapping::SEPARATOR][..])
+    };
+    texts.flat_map(|text| messages.map(|(topic, message)| join(text, topic, message))).collect()
 }
 
 /// Compressed bodies: whole, cut off, of two members; and bodies to be compressed.

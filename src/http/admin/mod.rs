@@ -1,9 +1,10 @@
-//! Administration endpoints: databases, tokens, jobs, renames, rejections, dead letters and backups.
+//! Administration endpoints: databases, tokens, mappings, jobs, renames, rejections, dead letters and backups.
 
 pub(crate) mod backup;
 pub(crate) mod databases;
 pub(crate) mod dead_letters;
 pub(crate) mod jobs;
+pub(crate) mod mappings;
 pub(crate) mod preview;
 pub(crate) mod rejections;
 pub(crate) mod renames;

@@ -142,9 +142,14 @@ fn parse_id(parameters: &Parameters, name: &str) -> ApiResult<Option<u64>> {
 }
 
 fn line_json(id: u64, line: &KeptLine) -> Value {
-    let KeptLine { received, database, token, address, number, column, text, reason, code, .. } = line;
-    json!({
+    let KeptLine { received, database, token, address, number, column, text, reason, code, mapping, topic, .. } = line;
+    let mut shown = json!({
         "id": id.to_string(), "time": rfc3339(*received), "database": database, "token": token, "address": address, "line": number,
         "column": column, "text": plain(text, TEXT_CHARS_MAX), "reason": reason, "code": code,
-    })
+    });
+    if let Some(mapping) = mapping {
+        shown["mapping"] = json!(mapping);
+        shown["topic"] = json!(topic);
+    }
+    shown
 }

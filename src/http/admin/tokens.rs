@@ -59,7 +59,7 @@ pub async fn revoke(InPath(name): InPath<String>, parameters: Parameters) -> Api
     Ok(Json(token_json(&token, None, now_seconds())))
 }
 
-async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<ChangedToken> {
+pub(super) async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<ChangedToken> {
     let Parameters { app, requester, .. } = parameters;
     let changed = app.access.change(change, now_seconds()).await.map_err(|error| match error {
         RejectedChange::Store(error) => ApiError::Unreadable(format!("or write the tokens: {error}")),
@@ -98,32 +98,52 @@ async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Bo
     let caller = &parameters.requester.caller;
     let (bytes, _admission) =
         body::read_parameters(&parameters.app, caller, headers, &mut body, BodyLimit::SETTINGS).await?;
+    check_has_token(caller)?;
+    let request: TokenRequest = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+    check_name(&request.name)?;
+    if let Some(glob) = request.write.iter().chain(&request.read).find(|glob| !is_glob(glob)) {
+        return Err(bad(format!("{glob:?} is not a database name; the wildcards * and ? are allowed")));
+    }
+    let expires_in = parse_lifetime(request.expires_in.as_deref())?;
+    let pins = request.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
+    let TokenRequest { write, read, metrics, .. } = request;
+    let scopes = Scopes { write, read, metrics, pins, ..Scopes::default() };
+    if scopes.is_empty() {
+        return Err(bad("the token has no rights: give write, read or metrics".to_owned()));
+    }
+    Ok(NewToken { name: request.name, scopes, expires_in, ..NewToken::default() })
+}
+
+fn bad(fault: String) -> ApiError {
+    ApiError::Bad(format!("invalid body: {fault}"))
+}
+
+/// Checks that the service has a token already.
+pub(super) fn check_has_token(caller: &Caller) -> ApiResult<()> {
     if matches!(caller, Caller::Anybody) {
         let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));
     }
-    let bad = |fault: String| ApiError::Bad(format!("invalid body: {fault}"));
-    let request: TokenRequest = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
-    if !Token::is_name(&request.name) {
-        return Err(bad(format!("name {:?}: use 1 to 64 letters, digits and -_.@:", request.name)));
-    }
-    if let Some(glob) = request.write.iter().chain(&request.read).find(|glob| !is_glob(glob)) {
-        return Err(bad(format!("{glob:?} is not a database name; the wildcards * and ? are allowed")));
-    }
-    let expires_in = request.expires_in.as_deref().map(|text| {
-        let seconds = parse_duration(text, &DURATION_UNITS).ok().map(|nanoseconds| nanoseconds / 1_000_000_000);
-        let seconds = seconds.filter(|seconds| *seconds > 0);
-        seconds.ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
-    });
-    let pins = request.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
-    let scopes = Scopes { write: request.write, read: request.read, admin: Vec::new(), metrics: request.metrics, pins };
-    if scopes.is_empty() {
-        return Err(bad("the token has no rights: give write, read or metrics".to_owned()));
-    }
-    Ok(NewToken { name: request.name, scopes, expires_in: expires_in.transpose()?, ..NewToken::default() })
+    Ok(())
 }
 
-fn token_json(token: &Token, used: Option<i64>, now: i64) -> Value {
+/// Checks the name of a new token.
+pub(super) fn check_name(name: &str) -> ApiResult<()> {
+    if Token::is_name(name) {
+        return Ok(());
+    }
+    Err(bad(format!("name {name:?}: use 1 to 64 letters, digits and -_.@:")))
+}
+
+/// Parses the lifetime of a new token, to seconds.
+pub(super) fn parse_lifetime(text: Option<&str>) -> ApiResult<Option<i64>> {
+    let Some(text) = text else { return Ok(None) };
+    let seconds = parse_duration(text, &DURATION_UNITS).ok().map(|nanoseconds| nanoseconds / 1_000_000_000);
+    let seconds = seconds.filter(|seconds| *seconds > 0);
+    seconds.map(Some).ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
+}
+
+pub(super) fn token_json(token: &Token, used: Option<i64>, now: i64) -> Value {
     let state = match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
         (None, Some(expires)) if now >= expires => "expired",
@@ -136,9 +156,13 @@ fn token_json(token: &Token, used: Option<i64>, now: i64) -> Value {
 }
 
 fn scopes_json(scopes: &Scopes) -> Value {
-    let Scopes { write, read, admin, metrics, pins } = scopes;
+    let Scopes { write, read, admin, metrics, pins, ingest } = scopes;
     let tags: serde_json::Map<String, Value> = pins.iter().map(|pin| (pin.key.clone(), json!(pin.value))).collect();
-    json!({ "write": write, "read": read, "admin": admin, "metrics": metrics, "tags": tags })
+    let mut scopes = json!({ "write": write, "read": read, "admin": admin, "metrics": metrics, "tags": tags });
+    if let Some(ingest) = ingest {
+        scopes["ingest"] = json!(ingest);
+    }
+    scopes
 }
 
 fn time(seconds: i64) -> String {

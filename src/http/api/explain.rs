@@ -61,8 +61,9 @@ async fn explain_body(
     let known: Vec<&str> = endpoint.parameters().collect();
     let parameters = Pairs::strict(Pairs::parse_url(uri)?, &known)?;
     // Check the rights before the body: a caller that may not write must learn nothing.
-    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &requester.caller);
-    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &requester.caller);
+    let options = |dialect| WriteOptions::new(app, &parameters, headers, dialect, &requester.caller, None);
+    let lines_options = options(Dialect::V1);
+    let json_options = options(Dialect::Native);
     if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }
@@ -74,7 +75,7 @@ async fn explain_body(
     let arrival = options.arrival(&bytes, requester);
     let precision = options.precision;
     let length = bytes.len();
-    let explanation = if let Some(mapping) = options.mapping {
+    let explanation = if let Some(mapping) = &options.mapping {
         let topic = options.topic.as_deref();
         let points = |limits| mapping::apply(mapping, topic, &bytes, limits, arrival.received);
         app.ingest.explain(arrival, points, length).await

@@ -18,7 +18,7 @@ use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::choose_accepted;
 use crate::http::{App, CanSeeDetails, Health, ui};
-use crate::ingest::FailingDatabase;
+use crate::ingest::{FailingDatabase, without_tokens};
 use crate::reading::time::rfc3339;
 use crate::upkeep::JobState;
 
@@ -330,7 +330,7 @@ const INSTEAD: &[(&str, &str)] = &[
 
 /// Answers a request for an unknown path.
 pub async fn not_found(uri: Uri) -> Response {
-    let path: String = uri.path().chars().take(128).collect();
+    let path: String = without_tokens(uri.path()).chars().take(128).collect();
     let instead = INSTEAD.iter().find(|(start, _)| path.starts_with(start));
     let error = format!("no endpoint {path:?}: {}", instead.map_or("GET / lists them", |(_, instead)| instead));
     let body = match path.get(..8) {
@@ -342,7 +342,8 @@ pub async fn not_found(uri: Uri) -> Response {
 
 /// Answers a request with an unsupported method.
 pub async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let error = format!("{} does not support {method}: GET / lists the endpoints", uri.path());
+    let path = without_tokens(uri.path());
+    let error = format!("{path} does not support {method}: GET / lists the endpoints");
     let allowed = endpoints::methods(uri.path()).join(",");
     let body = json!({ "error": error, "code": WRONG_METHOD });
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(body)).into_response()

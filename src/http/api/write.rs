@@ -27,7 +27,7 @@ use crate::http::server::body::{self, ReadBody, ReceivedBody};
 use crate::http::{App, Health};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
 use crate::lanes::{Lane, SMALL_BODY_BYTES};
-use crate::mapping::{self, Mapping, builtin};
+use crate::mapping::{self, Mapping};
 use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
@@ -89,10 +89,9 @@ impl WriteRequest {
         } else {
             Pairs::lenient(sent, KNOWN_PARAMETERS)?
         };
-        let mut options = WriteOptions::new(&parameters, &self.parts.headers, dialect, &self.requester.caller)?;
-        if let Some(name) = self.parts.uri.path().strip_prefix(INGEST) {
-            options.mapping = Some(mapping(name)?);
-        }
+        let in_path = self.parts.uri.path().strip_prefix(INGEST).and_then(|rest| rest.split('/').next());
+        let headers = &self.parts.headers;
+        let options = WriteOptions::new(&self.app, &parameters, headers, dialect, &self.requester.caller, in_path)?;
         push::check_headers(dialect, &mut self.parts.headers)?;
         Ok(WriteOptions { warning: unknown, ..options })
     }
@@ -124,7 +123,7 @@ impl WriteRequest {
         let ingest = &self.app.ingest;
         let precision = options.precision;
         let arrival = options.arrival(&body, &self.requester);
-        let mut ack = if let Some(mapping) = options.mapping {
+        let mut ack = if let Some(mapping) = &options.mapping {
             let topic = options.topic.as_deref();
             let points = |limits| mapping::apply(mapping, topic, &body, limits, arrival.received);
             ingest.take(arrival, points, admission).await?
@@ -186,7 +185,7 @@ pub(crate) struct WriteOptions {
     ack: Option<AckLevel>,
     key: Option<String>,
     /// Makes readings of messages as devices send them.
-    pub mapping: Option<&'static Mapping>,
+    pub mapping: Option<Arc<Mapping>>,
     /// The MQTT topic of the messages.
     pub topic: Option<String>,
     /// A warning about unknown parameters.
@@ -195,15 +194,23 @@ pub(crate) struct WriteOptions {
 
 impl WriteOptions {
     /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller
-    /// may write to the database.
-    pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, caller: &Caller) -> ApiResult<Self> {
-        let database = database(parameters, dialect, caller)?;
+    /// may write to the database, through the mapping that the path names.
+    pub fn new(
+        app: &App,
+        parameters: &Pairs,
+        headers: &HeaderMap,
+        dialect: Dialect,
+        caller: &Caller,
+        in_path: Option<&str>,
+    ) -> ApiResult<Self> {
+        let database = database(parameters, dialect, caller, in_path)?;
         let (precision, is_declared) = precision(parameters.get("precision"), dialect)?;
         // Valid JSON readings are always stored.
         let is_partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
         let ack = ack_level(parameters.raw("ack"), headers)?;
         let key = request_key(headers)?;
-        let mapping = parameters.get("mapping").map(mapping).transpose()?;
+        let mapping = in_path.or(parameters.get("mapping"));
+        let mapping = mapping.map(|name| app.ingest.mapping(&database, name)).transpose()?;
         let topic = parameters.get("topic").map(str::to_owned);
         Ok(Self { database, precision, is_declared, is_partial, ack, key, mapping, topic, warning: None })
     }
@@ -221,6 +228,8 @@ impl WriteOptions {
             key: self.key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) }),
             caller: &requester.caller,
             address: requester.address,
+            mapping: self.mapping.as_deref().map(|mapping| &*mapping.name),
+            topic: self.topic.as_deref(),
         }
     }
 }
@@ -324,26 +333,22 @@ fn request_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
 }
 
-/// Returns the built-in mapping with this name.
-fn mapping(name: &str) -> ApiResult<&'static Mapping> {
-    builtin::get(name).ok_or_else(|| {
-        let names: Vec<&str> = builtin::all().iter().map(|mapping| &*mapping.name).collect();
-        ApiError::Bad(format!("there is no mapping {name:?}: use {}", names.join(", ")))
-    })
-}
-
 /// Returns `db` or `bucket`, with the retention policy after a slash, if the caller may write to it. A slash in `db` of
 /// InfluxDB 1.x is an error.
-fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<String> {
+fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller, mapping: Option<&str>) -> ApiResult<String> {
     let db = parameters.get("db");
-    let name = db.or(parameters.get("bucket")).unwrap_or(DEFAULT_DATABASE);
+    let default = caller.ingest_scope().map_or(DEFAULT_DATABASE, |scope| &scope.database);
+    let name = db.or(parameters.get("bucket")).unwrap_or(default);
     let name = name.strip_suffix('/').unwrap_or(name);
     let policy = parameters.get("rp");
     let database = match policy {
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
     };
-    caller.check(Effect::Write, Some(&database))?;
+    match mapping {
+        Some(mapping) => caller.check_ingest(&database, mapping)?,
+        None => caller.check(Effect::Write, Some(&database))?,
+    }
     if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
         return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }

@@ -19,13 +19,16 @@ const MAX_AGE: &str = "600";
 /// Set by the browser: the relation of the page's origin to the requested address.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The path that only the service's own origin may use: a created token outlives the page that requested it.
+/// The paths that only the service's own origin may use: a created token outlives the page that requested it.
 const TOKENS: &str = "/api/v1/tokens";
+const SECRETS: &str = "/api/v1/mappings/{key}/secrets";
 /// Allows no other origin.
 static NONE: Cors = Cors { origins: Vec::new() };
 
 fn is_token_route(route: &str) -> bool {
-    route.strip_prefix(TOKENS).is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    let is_below =
+        |prefix: &str| route.strip_prefix(prefix).is_some_and(|below| below.is_empty() || below.starts_with('/'));
+    is_below(TOKENS) || is_below(SECRETS)
 }
 
 /// Returns the error text for a page of a [foreign origin](Cors::foreign_origin).

@@ -1,6 +1,7 @@
 //! Answers each request: authenticates the caller, calls the endpoint, and adds the request id, the headers that
 //! `InfluxDB` clients look for, metrics and a log message.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -195,7 +196,8 @@ impl HttpService {
         if self.endpoints == EndpointSet::Status {
             return self.anonymous_caller(request, context);
         }
-        let presented = auth::token(request.headers(), request.uri());
+        let in_path = endpoint.secret_in_path(request.uri().path());
+        let presented = in_path.map(Cow::Borrowed).or_else(|| auth::token(request.headers(), request.uri()));
         let caller = self.app.access.caller(presented.as_deref(), context.peer.identities(), now_seconds());
         let caller = caller.map_err(|denied| {
             let token = presented.as_deref().and_then(PresentedToken::parse);
@@ -207,6 +209,13 @@ impl HttpService {
         }
         if presented.is_some() {
             self.client_policy.warn_if_token_exposed(context.peer, caller.name());
+        }
+        // A path is shown in more places than a header, so only a token that may do little is accepted there.
+        if in_path.is_some() && caller.ingest_scope().is_none() {
+            self.log_denied("forbidden", context, Some(caller.name()));
+            return Err(ApiError::Forbidden(
+                "send this token in a header: a path takes the secrets of mappings".to_owned(),
+            ));
         }
         // Checked again when the database is known.
         if let Err(forbidden) = caller.check(endpoint.effect, None) {

@@ -49,11 +49,17 @@ pub struct KeptLine {
     /// The label of a [`crate::reading::Reason`].
     pub code: String,
     pub reason: String,
+    /// The mapping of a device's message. Without it, the text would be read as another format when it is sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<String>,
+    /// The topic of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
 }
 
 impl KeptLine {
     fn bytes(&self) -> usize {
-        FIXED_BYTES + self.text.len() + self.reason.len()
+        FIXED_BYTES + self.text.len() + self.reason.len() + self.topic.as_ref().map_or(0, String::len)
     }
 
     fn token(&self) -> &str {

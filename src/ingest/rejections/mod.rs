@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 
 pub use self::lines::{KeptLine, KeptLines};
 use self::senders::{RejectionSenders, sender_key};
-pub use self::text::plain;
-use self::text::{REASON_CHARS, hidden, without_tokens};
+use self::text::{REASON_CHARS, hidden};
+pub use self::text::{plain, without_tokens};
 use super::admission::validate::RejectionSummary;
 use crate::access::Caller;
 use crate::blocking;
@@ -55,7 +55,7 @@ impl Rejections {
         if rejected.count == 0 {
             return;
         }
-        let Arrival { database, caller, address, received, precision, .. } = *arrival;
+        let Arrival { database, caller, address, received, precision, mapping, topic, .. } = *arrival;
         let network = address.map(|address| network(address).to_string()).unwrap_or_default();
         let address = address.and_then(|address| format_address(address, self.addresses));
         let token = match caller {
@@ -83,6 +83,8 @@ impl Rejections {
             precision: precision.name().to_owned(),
             code: line.code.to_owned(),
             reason: plain(&without_tokens(&line.reason), REASON_CHARS),
+            mapping: mapping.map(str::to_owned),
+            topic: topic.map(without_tokens),
         }));
     }
 

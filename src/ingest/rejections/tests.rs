@@ -54,6 +54,8 @@ fn arrival_from<'a>(address: &str) -> Arrival<'a> {
         key: None,
         caller: &Caller::Anybody,
         address: Some(address.parse().unwrap()),
+        mapping: None,
+        topic: None,
     }
 }
 
@@ -153,6 +155,8 @@ fn line(token: &str, text: &str) -> KeptLine {
         precision: "ns".to_owned(),
         code: "syntax".to_owned(),
         reason: "bad".to_owned(),
+        mapping: None,
+        topic: None,
     }
 }
 

@@ -21,18 +21,22 @@ impl KeptLine {
     }
 
     /// Returns the line as line protocol with a timestamp in nanoseconds, after a comment with the reason. A line that
-    /// cannot be parsed is returned as sent, or as a comment if it is JSON or has terminal control characters.
+    /// cannot be parsed is returned as sent, or as a comment if it is JSON, a device's message or has terminal control
+    /// characters.
     #[must_use]
     pub fn to_line_protocol(&self) -> String {
         let mut text = "# ".to_owned();
         write_rfc3339(&mut text, self.received);
         let token = self.token.as_ref().map(|token| format!(" of token {token}")).unwrap_or_default();
-        let comment = format!(", line {}{token}: {}: {}", self.number, self.code, self.reason);
+        let mapping = self.mapping.as_ref().map(|mapping| format!(", mapping {mapping}")).unwrap_or_default();
+        let topic = self.topic.as_ref().map(|topic| format!(", topic {topic}")).unwrap_or_default();
+        let comment = format!(", line {}{token}{mapping}{topic}: {}: {}", self.number, self.code, self.reason);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
-        let line = match self.normalize() {
+        let is_message = self.mapping.is_some();
+        let line = match self.normalize().filter(|_| !is_message) {
             Some(line) => line,
-            None if is_json(&self.text) || self.text.chars().any(is_control_or_invisible) => {
+            None if is_message || is_json(&self.text) || self.text.chars().any(is_control_or_invisible) => {
                 format!("# {}\n", plain(&self.text, usize::MAX))
             }
             None => format!("{}\n", self.text),

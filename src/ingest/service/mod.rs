@@ -6,6 +6,7 @@ mod drain;
 mod explain;
 mod keyed;
 mod listing;
+mod mappings;
 mod meta;
 mod policies;
 mod rename;
@@ -16,8 +17,10 @@ mod write;
 
 pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
+pub use self::mappings::MappingRefusal;
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 
+use self::mappings::ParsedMappings;
 use self::meta::MetaTurns;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange, check_new_name};
 pub use self::rename::RenameRefusal;
@@ -64,6 +67,7 @@ pub struct Ingest {
     pub(crate) flushes: Arc<FlushContext>,
     pub(crate) rejections: Arc<Rejections>,
     request_keys: RequestKeys,
+    mappings: ParsedMappings,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     pub(crate) member: Arc<Member>,

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Ingest;
+use super::mappings::ParsedMappings;
 use super::meta::MetaTurns;
 use crate::bucket::deletions::StatementCompiler;
 use crate::bucket::{HourVersions, KnownSettings};
@@ -210,6 +211,7 @@ impl Ingest {
             flushes,
             rejections,
             request_keys,
+            mappings: ParsedMappings::default(),
             bytes,
             metrics,
             member,

@@ -79,6 +79,8 @@ async fn a_format_is_a_type_that_yields_points() {
         is_patient: false,
         caller: &Caller::Anybody,
         address: None,
+        mapping: None,
+        topic: None,
     };
     let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission(&Caller::Anybody)).await.expect("acked");
     assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.reported[0].line), (2, 1, 2));

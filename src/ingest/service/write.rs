@@ -62,6 +62,10 @@ pub struct Arrival<'a> {
     pub caller: &'a Caller,
     /// The address of the sender.
     pub address: Option<IpAddr>,
+    /// The mapping of a device's messages, if the body has such.
+    pub mapping: Option<&'a str>,
+    /// The topic of the messages.
+    pub topic: Option<&'a str>,
 }
 
 impl Ingest {

@@ -23,6 +23,8 @@ enum Need {
     ReadBoth,
     Metrics,
     Service,
+    /// The secret of a mapping in the path. A token in a header does not help.
+    PathSecret,
 }
 use Need::*;
 
@@ -88,11 +90,12 @@ const JSON: &str = "{\"measurement\":\"m\",\"tags\":{\"site\":\"lab\"},\"time\":
 const META: &str = "{\"sensor\":\"m,site=lab\",\"meta\":{}}";
 const RENAME: &str = "{\"kind\":\"tag_key\",\"from\":\"unused\",\"to\":\"w\"}";
 
+const MAPPING: &str = "name = \"plug\"\nmeasurement = \"plug\"\nfields = [{ path = \"/watts\" }]\n";
 const BUCKET: &str = "{\"name\":\"a\"}";
 const DELETION: &str = "{\"start\":\"2001-01-01T00:00:00Z\",\"stop\":\"2001-01-01T00:00:01Z\"}";
 
-/// Requests that every permitted token gets refused: Flux, an unknown bucket, an existing one, the setup, and lines
-/// where protobuf is expected.
+/// Requests that every permitted token gets refused: Flux, an unknown bucket, an existing one, the setup, lines where
+/// protobuf is expected, an unknown mapping, and a secret without a name.
 const REFUSING: &[(&str, &str, u16)] = &[
     ("POST", "/api/v2/query?", 400),
     ("GET", "/api/v2/buckets/{key}?", 400),
@@ -100,6 +103,9 @@ const REFUSING: &[(&str, &str, u16)] = &[
     ("POST", "/api/v2/setup?", 409),
     ("POST", "/api/v1/write?", 415),
     ("POST", "/v1/metrics?", 415),
+    ("DELETE", "/api/v1/mappings/{key}?", 400),
+    ("POST", "/api/v1/mappings/{key}/secrets?", 400),
+    ("DELETE", "/api/v1/mappings/{key}/secrets/{value}?", 409),
 ];
 
 const ENDPOINTS: &[Case] = &[
@@ -126,6 +132,12 @@ const ENDPOINTS: &[Case] = &[
     ("POST", "/api/v2/setup", "", "", Nothing),
     ("POST", "/api/v1/readings", "db={place}", JSON, Write),
     ("POST", "/api/v1/ingest/{key}", "db={place}", "{}", Write),
+    ("POST", "/api/v1/ingest/{key}/{secret}", "db={place}", "{}", PathSecret),
+    ("GET", "/api/v1/mappings", "db={place}", "", Admin),
+    ("DELETE", "/api/v1/mappings/{key}", "db={place}", "", Admin),
+    ("PUT", "/api/v1/mappings/{key}", "db={place}", MAPPING, Admin),
+    ("POST", "/api/v1/mappings/{key}/secrets", "db={place}", "{}", Admin),
+    ("DELETE", "/api/v1/mappings/{key}/secrets/{value}", "db={place}", "", Admin),
     ("POST", "/api/v1/explain", "db={place}", LINE, Write),
     ("PUT", "/api/v1/sensors/{key}/meta", "db={place}", "{}", Write),
     ("PATCH", "/api/v1/sensors/{key}/meta", "db={place}", "{}", Write),
@@ -234,6 +246,7 @@ impl Kind {
             ReadBoth => self.read.contains(&place) && self.read.contains(&"b"),
             Metrics => self.metrics,
             Service => self.service,
+            PathSecret => false,
         }
     }
 }
@@ -307,13 +320,16 @@ impl Matrix {
             path if path.contains("/sensors/") => "m,site=lab",
             path if path.contains("/jobs/") => "seal",
             path if path.contains("/ingest/") => "chirpstack",
+            path if path.contains("/mappings/") => "plug",
             path if path.starts_with("/ui/") => "page.css",
             path if path.ends_with("/revoke?") => "made",
             _ => "site",
         };
         // This answer never ends; the head shows the status.
         let method = if path.starts_with("/api/v1/tail") { "HEAD" } else { *method };
-        let url = self.server.url(&path.replace("{key}", key).replace("{value}", "lab"));
+        let path_secret = format!("hg_{}_{}", "0".repeat(12), "0".repeat(64));
+        let url = path.replace("{key}", key).replace("{value}", "lab").replace("{secret}", &path_secret);
+        let url = self.server.url(&url);
         let answer = match kind {
             "none" => http::request(method, &url, body.as_bytes(), &[]).unwrap(),
             kind => with(&self.tokens[kind], method, &url, body),
@@ -394,7 +410,8 @@ fn every_request_checks_every_kind_of_token() {
         }
         for kind in KINDS {
             cells += 1;
-            faults.extend(matrix.fault(&request, kind.name, (!kind.may(*need, place)).then_some(403)));
+            let refusal = if *need == PathSecret { 401 } else { 403 };
+            faults.extend(matrix.fault(&request, kind.name, (!kind.may(*need, place)).then_some(refusal)));
         }
     }
     for kind in KINDS {

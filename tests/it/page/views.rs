@@ -245,3 +245,25 @@ fn a_test_line_is_sent_in_the_named_unit() {
     browser.wait("document.querySelector('.badge')?.textContent === '204' || document.querySelector('.badge.good')");
     browser.expect_calm("a unit");
 }
+
+#[test]
+fn a_message_is_tried_with_a_mapping() {
+    let Some((server, browser)) = page() else { return };
+    let plug = "name = \"plug\"\nmeasurement = \"plug\"\nfields = [{ path = \"/watts\" }]\n";
+    request("PUT", &server.url("/api/v1/mappings/plug"), plug.as_bytes(), &[]).unwrap().expect(200);
+    browser.load_until(&server.url("/#explain"), "document.querySelectorAll('#mappings option').length === 13");
+    browser.fill("textarea", "21.5");
+    browser.fill("input[list=mappings]", "plain");
+    browser.fill("input.topic", "home/lab/temp");
+    browser.click("button.primary", "Try");
+    browser.wait("document.querySelector('main').textContent.includes('home,room=lab')");
+    browser.expect_no_barriers("a mapping");
+    // Rejected messages are tried through their mapping.
+    post(&server.url("/api/v1/ingest/plug?topic=a/b"), r#"{"volts":1}"#, &[]).expect(400);
+    browser.load_until(&server.url("/#rejections"), "document.querySelector('.rejection-head')");
+    browser.wait("document.querySelector('main').textContent.includes('mapping plug · topic a/b')");
+    browser.click("button", "Try the line");
+    browser.wait("document.querySelector('input[list=mappings]')?.value === 'plug'");
+    browser.wait("document.querySelector('main').textContent.includes('no field: the message has none of the paths')");
+    browser.expect_calm("a mapping");
+}

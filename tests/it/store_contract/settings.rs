@@ -1,5 +1,7 @@
 //! Settings of databases.
 
+use std::sync::Arc;
+
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::WriteOutcome;
 use hourglass::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, Store};
@@ -39,6 +41,7 @@ pub async fn settings_round_trip(target: &mut impl TestStore) {
         created: 1 << 61,
         set: (1 << 61) + 1,
         renames,
+        mappings: Arc::new([("a.$plug".to_owned(), "name = \"plug\"\n".to_owned())].into()),
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

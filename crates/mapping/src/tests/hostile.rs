@@ -15,7 +15,7 @@ fn mappings() -> Vec<Mapping> {
         fields = [{ path = "/c/*/c", type = "integer" }, { path = "/c/*" }]
         ignore = ["/c/*/d", "/d"]
     "#;
-    builtin::all().iter().cloned().chain([mapping(each)]).collect()
+    builtin::all().iter().map(|mapping| Mapping::clone(mapping)).chain([mapping(each)]).collect()
 }
 
 fn json() -> impl Strategy<Value = serde_json::Value> {

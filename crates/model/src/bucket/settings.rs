@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::rename::Renames;
 use super::snapshot::Snapshot;
@@ -148,6 +149,8 @@ pub struct DatabaseSettings {
     pub set: Stamp,
     /// The names under which the sensors of the database and of its policies are shown.
     pub renames: Renames,
+    /// The text of each own mapping of the database, by its name.
+    pub mappings: Arc<BTreeMap<String, String>>,
 }
 
 impl DatabaseSettings {
@@ -224,6 +227,12 @@ impl Settings {
     #[must_use]
     pub fn renames(&self, database: &str) -> Option<&Renames> {
         self.by_database.get(owner(database)).map(|settings| &settings.renames).filter(|renames| !renames.is_empty())
+    }
+
+    /// The texts of the own mappings of a database, by name. A policy has the mappings of its database.
+    pub fn mappings(&self, database: &str) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.by_database.get(owner(database)).map(|settings| settings.mappings.iter());
+        own.into_iter().flatten().map(|(name, text)| (&**name, &**text))
     }
 
     /// The retention period of a database's readings. The default does not apply to policies.

@@ -4,10 +4,13 @@
 //! { _id: "<database>", schemaVersion: 1, rev: Int64, readings: Int64 (ns; 0: forever), default: "<policy>",
 //!   replication: Int64, shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0: forever),
 //!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", drift: "<drift>", created, set: Int64 (stamps),
-//!   renames: [{ kind, tag, measurement, from, to: "<text>" }] }
+//!   renames: [{ kind, tag, measurement, from, to: "<text>" }], mappings: [{ name, text: "<text>" }] }
 //! ```
 //!
 //! All fields after `rev` are optional.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
 
@@ -36,6 +39,7 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         created,
         set: set_stamp,
         renames,
+        mappings,
     } = settings;
     let stamp = |stamp: u64| Bson::from(signed(stamp));
     let mut document = doc! { "_id": database, "schemaVersion": signed(SCHEMA_VERSION), "rev": signed(*rev) };
@@ -54,6 +58,11 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
         ("set", Some(*set_stamp).filter(|at| *at > 0).map(stamp)),
         ("renames", (!renames.is_empty()).then(|| renames.entries().iter().map(rename_document).collect())),
+        (
+            "mappings",
+            (!mappings.is_empty())
+                .then(|| mappings.iter().map(|(name, text)| doc! { "name": name, "text": text }).collect()),
+        ),
     ];
     document.extend(fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
@@ -61,6 +70,16 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
 
 fn rename_document(rename: &Rename) -> Document {
     rename.fields().map(|(name, text)| (name.to_owned(), Bson::from(text))).collect()
+}
+
+/// Decodes the own mappings. Returns `None` if any of them is malformed.
+fn decode_mappings(document: &Document) -> Option<BTreeMap<String, String>> {
+    let Some(mappings) = document.get("mappings") else { return Some(BTreeMap::new()) };
+    let entry = |mapping: &Bson| {
+        let mapping = mapping.as_document()?;
+        Some((mapping.get_str("name").ok()?.to_owned(), mapping.get_str("text").ok()?.to_owned()))
+    };
+    mappings.as_array()?.iter().map(entry).collect()
 }
 
 /// Decodes the renames. Returns `None` if any entry is malformed, because a partial list would change names.
@@ -118,6 +137,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         created: stamp("created")?,
         set: stamp("set")?,
         renames: decode_renames(document).ok_or_else(unreadable)?,
+        mappings: Arc::new(decode_mappings(document).ok_or_else(unreadable)?),
     };
     Ok((id, settings))
 }

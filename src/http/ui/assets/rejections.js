@@ -94,14 +94,14 @@ async function exportAll(database) {
 }
 
 function rejectionCard(rejection, database) {
-  const { time: received, code, column, text, reason, token, address } = rejection;
+  const { time: received, code, column, text, reason, token, address, mapping, topic } = rejection;
   return card(null,
     h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, `${column > 0 ? `Column ${column}: ` : ""}${visible(reason)}`), h("span", { class: "hint" }, time(received))),
     h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, markFault(text, column))),
     h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Correct the line, and try it here."),
     h("div", { class: "actions" },
-      button("Try the line", () => go("explain", { db: database, line: text })),
-      h("span", { class: "hint" }, [token && `token ${visible(token)}`, address && `from ${visible(address)}`].filter(Boolean).join(" · "))));
+      button("Try the line", () => go("explain", { db: database, line: text, ...(mapping && { mapping }), ...(topic && { topic }) })),
+      h("span", { class: "hint" }, [token && `token ${visible(token)}`, address && `from ${visible(address)}`, mapping && `mapping ${visible(mapping)}`, topic && `topic ${visible(topic)}`].filter(Boolean).join(" · "))));
 }
 
 /** The line with the faulty character marked. Columns count bytes from 1, and may be after the end of the line. */

@@ -39,9 +39,10 @@ async function drawTokens(container, caller, database) {
   }
 }
 
-function rightsText({ write, read, admin, metrics, tags }) {
+function rightsText({ write, read, admin, metrics, tags, ingest }) {
   const parts = [["write", write], ["read", read], ["administer", admin]].filter(([, globs]) => globs.length).map(([what, globs]) => `${what} ${globs.map(visible).join(", ")}`);
   if (metrics) parts.push("see metrics");
+  if (ingest) parts.push(`write through ${visible(ingest.mapping)} to ${visible(ingest.database)}`);
   for (const [key, stored] of Object.entries(tags)) parts.push(`only ${visible(key)} ${visible(stored)}`);
   return parts.join("; ");
 }
