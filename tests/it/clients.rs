@@ -235,7 +235,7 @@ fn the_otlp_exporter_writes_metrics() {
             assert_eq!(values("orders", ",paid=true"), json!({"value": 5}));
             assert_eq!(values("orders", ",paid=false"), json!({"value": 1}));
             assert_eq!(values("temp", ",room=lab"), json!({"value": 21.5}));
-            let sizes = json!({"count": 4, "sum": 62.5, "min": 0.5, "max": 50.0, "le_1": 1, "le_10": 3});
+            let sizes = json!({"count": 4, "sum": 62.5, "min": 0.5, "max": 50, "le_1": 1, "le_10": 3});
             assert_eq!(values("sizes", ""), sizes);
         }
     }

@@ -131,7 +131,7 @@ fn the_page_of_built_in_mappings_is_current() {
     let server = Launch::with_store(&store).config("[seal]\nform = \"off\"\n").start();
     let mut page = HEAD.to_owned();
     for sample in SAMPLES {
-        page += &section(&server, sample);
+        page += &section(&server, &store, sample);
     }
     let kept = root().join(PAGE);
     if fs::read_to_string(&kept).unwrap_or_default() != page {
@@ -142,7 +142,7 @@ fn the_page_of_built_in_mappings_is_current() {
 }
 
 /// Stores the message of a sample, and returns its section.
-fn section(server: &Server, sample: &Sample) -> String {
+fn section(server: &Server, store: &str, sample: &Sample) -> String {
     let Sample { mapping, source, topic, message } = sample;
     let url = |path: &str, more: &str| server.url(&format!("{path}?db={mapping}&topic={}{more}", encode(topic)));
     let explained = post(&url("/api/v1/explain", &format!("&mapping={mapping}")), *message, &[]).expect(200).json();
@@ -156,17 +156,14 @@ fn section(server: &Server, sample: &Sample) -> String {
     let stored = post(&url(&format!("/api/v1/ingest/{mapping}"), ""), *message, &[]).expect(200).json();
     assert_eq!(stored["accepted"], 1, "{mapping}: {stored}");
     flush(server);
-    let documents = server.fetch(&format!("/api/v1/documents?db={mapping}&sensor={}", encode(sensor)));
-    let documents = documents["documents"].as_array().unwrap();
-    let page =
-        documents.iter().find(|one| one["document"]["readings"].is_array()).unwrap_or_else(|| panic!("{documents:?}"));
-    let mut id = page["document"]["_id"].as_str().unwrap().to_owned();
-    let mut reading = page["document"]["readings"][0].clone();
+    let page = find(store, &format!("{mapping}.buckets"), doc! {}).pop().expect("a page");
+    let mut id = page.get_str("_id").unwrap().to_owned();
+    let mut reading = page.get_array("readings").unwrap()[0].as_document().unwrap().clone();
     if is_undated {
         let (_, rest) = id.split_once(' ').unwrap();
         id = format!("(hour of arrival) {rest}");
-        reading["ts"] = json!({ "$date": "(arrival)" });
-        reading.as_object_mut().unwrap().remove("ns");
+        reading.insert("ts", doc! { "$date": "(arrival)" });
+        reading.remove("ns");
     }
     let language = if message.starts_with('{') { "json" } else { "" };
     format!(
@@ -178,10 +175,20 @@ fn section(server: &Server, sample: &Sample) -> String {
     )
 }
 
-/// Prints an object on lines of at most 90 characters or one member.
-fn wrapped(object: &Value) -> String {
+/// Prints a reading on lines of at most 90 characters or one member.
+fn wrapped(reading: &Document) -> String {
+    let shown = |value: &Bson| match value {
+        Bson::DateTime(time) => json!({ "$date": time.try_to_rfc3339_string().unwrap() }),
+        Bson::Document(time) => json!({ "$date": time.get_str("$date").unwrap() }),
+        Bson::Double(number) => json!(number),
+        Bson::Int32(number) => json!(number),
+        Bson::Int64(number) => json!(number),
+        Bson::Boolean(flag) => json!(flag),
+        Bson::String(text) => json!(text),
+        other => panic!("{other:?}"),
+    };
     let members: Vec<String> =
-        object.as_object().unwrap().iter().map(|(name, value)| format!("{}: {value}", json!(name))).collect();
+        reading.iter().map(|(name, value)| format!("{}: {}", json!(name), shown(value))).collect();
     let mut text = "{".to_owned();
     let mut length = 0;
     for (index, member) in members.iter().enumerate() {

@@ -86,8 +86,8 @@ fn samples_are_stored_and_rejected_one_by_one() {
     assert!(answer.text().contains("partial write") && answer.text().contains("U+000A"), "{}", answer.text());
     for (sensor, time, value) in [
         ("up", 5_000_000, "2.5"),
-        ("up,job=a", 1_768_485_600_000_000_000, "1.0"),
-        ("up,job=b", 1_768_485_600_001_000_000, "0.0"),
+        ("up,job=a", 1_768_485_600_000_000_000, "1"),
+        ("up,job=b", 1_768_485_600_001_000_000, "0"),
     ] {
         let stored = readings(&server, "d", sensor, None, 10);
         assert_eq!(stored, [(time, BTreeMap::from([("value".to_owned(), value.to_owned())]))], "{sensor}");

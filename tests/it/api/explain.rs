@@ -156,7 +156,7 @@ fn the_explain_command_prints_the_answer_of_the_service() {
     assert!(code == Some(0) && lines.len() == 2, "{printed}");
     assert_eq!(
         lines[1].split_whitespace().collect::<Vec<_>>(),
-        ["1", "true", "climate,sensor=a", "2026-01-15T14:30:00Z"]
+        ["1", "true", "climate,sensor=a", "temp=22.5", "2026-01-15T14:30:00Z"]
     );
     std::fs::write(&file, "climate,sensor=a temp=\n").expect("written");
     let (code, printed) = run();

@@ -168,11 +168,9 @@ impl<'a> DataPoints<'a> {
         if self.fields.list.is_empty() {
             return Ok(timestamp);
         }
+        self.key_bytes_left = self.key_bytes_left.saturating_sub(self.metric.len() + tags.bytes());
         let sensor = tags.sensor(self.metric, &self.limits);
-        let sensor = sensor.map_err(|refused| refused.reject(self.number, &self.fields.list, timestamp));
-        let key_bytes = sensor.as_ref().map_or(self.limits.line_bytes, |sensor| sensor.key.len());
-        self.key_bytes_left = self.key_bytes_left.saturating_sub(key_bytes);
-        let sensor = sensor?;
+        let sensor = sensor.map_err(|refused| refused.reject(self.number, &self.fields.list, timestamp))?;
         self.sensor = Some(sensor);
         Ok(timestamp)
     }

@@ -37,10 +37,15 @@ impl<'a> Tags<'a> {
         }
     }
 
+    /// Returns the bytes of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.list.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+
     /// Makes the sensor with this measurement.
     pub fn sensor(&self, measurement: &str, limits: &Limits) -> Result<Sensor, RefusedSensor> {
         let refuse = |key: &str, reason| RefusedSensor { key: key.into(), reason };
-        let found = measurement.len() + self.list.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let found = measurement.len() + self.bytes();
         let limit = limits.line_bytes;
         if found > limit {
             let reason = Reason::Limit { what: "bytes of one series", found, limit, key: "limits.line_bytes" };
