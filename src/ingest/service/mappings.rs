@@ -15,8 +15,8 @@ use crate::mapping::{Mapping, MappingError, builtin};
 pub const MAPPINGS_MAX: usize = 32;
 /// Maximum bytes of the texts of a database's own mappings. All settings are read and written as a whole.
 pub const MAPPINGS_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of parsed mappings in memory.
-const PARSED_MAX: usize = 256;
+/// Maximum bytes of the texts of parsed mappings in memory.
+const PARSED_BYTES_MAX: usize = 1 << 20;
 
 /// The reason for which a mapping is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,12 +49,12 @@ pub(super) struct ParsedMappings(Mutex<HashMap<String, Arc<Mapping>>>);
 
 impl ParsedMappings {
     fn parse(&self, text: &str) -> Result<Arc<Mapping>, MappingError> {
-        let mut parsed = self.0.lock();
-        if let Some(mapping) = parsed.get(text) {
+        if let Some(mapping) = self.0.lock().get(text) {
             return Ok(mapping.clone());
         }
         let mapping = Arc::new(Mapping::from_text(text)?);
-        if parsed.len() >= PARSED_MAX {
+        let mut parsed = self.0.lock();
+        if parsed.keys().map(String::len).sum::<usize>() + text.len() > PARSED_BYTES_MAX {
             parsed.clear();
         }
         parsed.insert(text.to_owned(), mapping.clone());
