@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, digest, restore, start_filled, write};
+use super::{PAGES, SEALS, START, backup, digest, restore, start_filled, start_restored, write};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -189,4 +189,35 @@ fn a_backup_with_invalid_names_and_days_is_refused() {
 fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A mapping reaches other instances and backups, and a dated message counts once, whichever instance takes it.
+#[test]
+fn own_mappings_hold_on_other_instances_and_after_a_restore() {
+    let store = mongod().uri(&fresh_database_name());
+    let mut first = Launch::with_store(&store).config(PAGES).start();
+    let second = Launch::with_store(&store).config(PAGES).start();
+    let text = "name = \"plug\"\nmeasurement = \"plug\"\nfields = [{ path = \"/w\" }]\ntime = { path = \"/t\", format = \"s\" }\n";
+    request("PUT", &first.url("/api/v1/mappings/plug?db=d"), text.as_bytes(), &[]).unwrap().expect(200);
+    let send = |server: &Server, watts: u64| {
+        let message = json!({ "t": START, "w": watts }).to_string();
+        post(&server.url("/api/v1/ingest/plug?db=d"), message, &[]).status
+    };
+    wait_until("the other instance has the mapping", || send(&second, 1) == 200);
+    assert_eq!(send(&first, 2), 200);
+    // Acked and not flushed: the next start has it.
+    first.kill_and_restart();
+    // The later ack wins.
+    assert_eq!(send(&second, 3), 200);
+    flush(&first);
+    flush(&second);
+    let stored = |server: &Server| influxql(server, "SELECT count(w), sum(w) FROM plug")[0]["values"][0].clone();
+    for server in [&first, &second] {
+        assert_eq!((stored(server)[1].clone(), stored(server)[2].clone()), (json!(1), json!(3)));
+    }
+    let folder = Folder::new("backup");
+    backup(&first, folder.path(), &[]).expect_success();
+    let restored = start_restored(folder.path());
+    assert_eq!(send(&restored, 3), 200);
+    assert_eq!((stored(&restored)[1].clone(), stored(&restored)[2].clone()), (json!(1), json!(3)));
 }
