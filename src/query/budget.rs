@@ -1,6 +1,7 @@
 //! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
 //! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
+mod held;
 mod running;
 mod slow_log;
 mod sort;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+pub use self::held::HeldBytes;
 use self::slow_log::SlowLog;
 use super::QueryError;
 use crate::access::Caller;
@@ -32,6 +34,8 @@ const TEXT_BYTES_MAX: usize = 200;
 pub struct Budgets {
     options: QuerySettings,
     used: AtomicUsize,
+    /// The request that may use all of `query.bytes` even if memory is short, or 0. So one at a time can be answered.
+    first: AtomicU64,
     /// Shares per token. An entry exists while the token has a running request.
     tokens: Mutex<HashMap<Box<str>, Weak<TokenShare>>>,
     /// Permits for running queries (`query.concurrent`). A paused query has no permit.
@@ -92,13 +96,6 @@ struct ComputeTurn {
     long: Option<OwnedSemaphorePermit>,
 }
 
-/// Reserved bytes. Dropping them releases the reservation.
-#[derive(Debug)]
-pub struct HeldBytes {
-    budget: Budget,
-    bytes: usize,
-}
-
 impl Budgets {
     #[must_use]
     pub fn new(options: QuerySettings) -> Arc<Self> {
@@ -108,6 +105,7 @@ impl Budgets {
         Arc::new(Self {
             options,
             used: AtomicUsize::new(0),
+            first: AtomicU64::new(0),
             tokens: Mutex::default(),
             turns: Arc::new(turns),
             long: Arc::new(long),
@@ -146,6 +144,15 @@ impl Budgets {
         Budget(request)
     }
 
+    /// Reserves bytes for a request if there is room in what is left of `query.bytes`, or if it is the first one.
+    fn reserve(&self, id: u64, bytes: usize, left: usize) -> bool {
+        if add(&self.used, bytes, left) {
+            return true;
+        }
+        let first = self.first.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed);
+        (first.is_ok() || first == Err(id)) && add(&self.used, bytes, self.options.bytes)
+    }
+
     fn token_share(&self, name: &str) -> Arc<TokenShare> {
         let mut tokens = self.tokens.lock();
         if let Some(share) = tokens.get(name).and_then(Weak::upgrade) {
@@ -165,7 +172,7 @@ impl Budget {
     /// # Errors
     /// If the request, its token or all requests together would exceed their limit.
     pub fn hold(&self, bytes: usize) -> Result<HeldBytes, QueryError> {
-        let mut held = HeldBytes { budget: self.clone(), bytes: 0 };
+        let mut held = HeldBytes::none(self.clone());
         held.grow(bytes)?;
         Ok(held)
     }
@@ -178,9 +185,7 @@ impl Budget {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
         peak.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
-        // A request that is alone has its full share even if memory is short, so that it can be answered at all.
-        let is_alone = budgets.used.load(Ordering::Relaxed) + bytes <= used.load(Ordering::Relaxed);
-        if !add(&budgets.used, bytes, if is_alone { all_bytes } else { memory::left_of(all_bytes) }) {
+        if !budgets.reserve(self.0.id, bytes, memory::left_of(all_bytes)) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });
         }
@@ -394,58 +399,9 @@ impl RequestBudget {
 
 impl Drop for RequestBudget {
     fn drop(&mut self) {
+        let _ = self.budgets.first.compare_exchange(self.id, 0, Ordering::Relaxed, Ordering::Relaxed);
         self.budgets.running.lock().remove(&self.id);
         self.end("given up");
-    }
-}
-
-impl HeldBytes {
-    /// Reserves more bytes.
-    ///
-    /// # Errors
-    /// As [`Budget::hold`].
-    pub fn grow(&mut self, bytes: usize) -> Result<(), QueryError> {
-        if bytes > 0 {
-            self.budget.take(bytes)?;
-            self.bytes += bytes;
-        }
-        Ok(())
-    }
-
-    /// Changes the reservation to exactly this many bytes.
-    ///
-    /// # Errors
-    /// As [`Budget::hold`].
-    pub fn set(&mut self, bytes: usize) -> Result<(), QueryError> {
-        match bytes.checked_sub(self.bytes) {
-            Some(more) => self.grow(more),
-            None => {
-                self.budget.give_back(self.bytes - bytes);
-                self.bytes = bytes;
-                Ok(())
-            }
-        }
-    }
-
-    /// Takes over another reservation of the same budget.
-    pub fn add(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
-
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    #[must_use]
-    pub fn budget(&self) -> &Budget {
-        &self.budget
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
     }
 }
 
@@ -478,6 +434,23 @@ mod tests {
         assert_eq!([0, 1, 2].map(|number| has_turn(&others[number])), [true, true, false]);
         greedy[0].release_turn();
         assert!(has_turn(&greedy[2]));
+    }
+
+    /// Regression: while writes kept the memory at its limit, a quarter of `query.bytes` was left for all queries, and
+    /// each of several larger ones was refused.
+    #[tokio::test]
+    async fn one_request_has_its_whole_share_while_memory_is_short() {
+        let budgets = Budgets::new(QuerySettings { bytes: 100, ..crate::query::options::unbounded_settings() });
+        let request = || budgets.begin(&Caller::Anybody, "");
+        let small = request();
+        let large = request();
+        let other = request();
+        let has_room = |request: &Budget, bytes| budgets.reserve(request.0.id, bytes, 25);
+        assert!(has_room(&small, 10) && has_room(&large, 60) && has_room(&large, 20));
+        assert!(!has_room(&other, 60) && !has_room(&large, 20));
+        budgets.used.fetch_sub(80, Ordering::Relaxed);
+        drop(large);
+        assert!(has_room(&other, 60));
     }
 
     /// Regression: later statements of a request without time left failed with "too many queries" if no permit was
