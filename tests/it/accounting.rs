@@ -64,9 +64,9 @@ pub fn is_balanced(terms: &Terms) -> bool {
 
 fn scrape_all(url: &str, seen: &Mutex<Observations>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(PACE);
         let Ok(answer) = request("GET", url, b"", &[]) else {
             // Nobody answers between a kill and the next start.
-            std::thread::sleep(PACE);
             continue;
         };
         let terms = terms(answer.expect(200).text());

@@ -94,6 +94,7 @@ fn write_and_read(good: &Client<'_>, what: &str, is_over: &AtomicBool) -> Vec<Du
         if is_over.load(Ordering::Relaxed) {
             break;
         }
+        pause_client();
     }
     good.ask("POST", "/api/v1/flush", "").expect(204);
     assert_eq!(good.count(GOOD, &sensor), count);

@@ -48,6 +48,7 @@ fn the_space_of_deleted_data_returns_during_writes() {
             let mut acked = 0;
             let mut slowest = Duration::ZERO;
             while !done.load(Ordering::Relaxed) {
+                pause_client();
                 let line = format!("live v={acked} {}\n", START + acked);
                 let began = Instant::now();
                 post(&server.url("/write?db=d&precision=s"), line, &[]).expect(204);

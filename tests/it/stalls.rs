@@ -186,7 +186,7 @@ fn p99(server: &Server, work: impl FnOnce()) -> Duration {
     let mut times: Vec<Duration> = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let is_on = |number: &i64| *number < 100 || !is_over.load(Ordering::Relaxed);
-            (0..).take_while(is_on).map(|number| measure_time(|| write(number))).collect()
+            (0..).take_while(is_on).inspect(|_| pause_client()).map(|number| measure_time(|| write(number))).collect()
         });
         work();
         is_over.store(true, Ordering::Relaxed);

@@ -315,6 +315,7 @@ fn writes_during_a_check_are_no_difference() {
         scope.spawn(|| {
             let mut second = 0;
             while !stopped.load(Ordering::Relaxed) {
+                pause_client();
                 let mut lines = String::new();
                 for sensor in 0..20 {
                     writeln!(lines, "m,s=s{sensor} n={second}i {}", HOUR + second % 3600).unwrap();

@@ -30,6 +30,7 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
+                pause_client();
                 // Over several days, out of order, with some corrections of whole readings.
                 let line = |n: u64| format!("load,s={sender} a={n}i,b={n}i,c={n}i {}\n", place(n));
                 let lines: String = (first..first + LINES).map(line).collect();

@@ -1,4 +1,4 @@
-//! Clients that send bodies of 5,000 lines and record the answers, and the check that acked readings are stored.
+//! Clients that send bodies of 2,000 lines and record the answers, and the check that acked readings are stored.
 
 use crate::support::prelude::*;
 
@@ -7,7 +7,9 @@ use super::ANSWER_MAX;
 const DATABASE: &str = "load";
 /// Sensors of a client; a body has one reading a second of each.
 const SENSORS: usize = 20;
-const STEPS: i64 = 250;
+const STEPS: i64 = 100;
+/// Pause of a client after an answer. It leaves the processors to other tests.
+const PAUSE: Duration = Duration::from_millis(50);
 /// A multiple of the seconds of a body, so that each body is a window.
 const START: i64 = 1_768_486_000 * SECOND;
 
@@ -146,6 +148,7 @@ fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
             let broken = matches!(outcome, Outcome::Broken(_));
             log.attempts.push(Attempt { sent, ended, outcome });
             drop(log);
+            std::thread::sleep(PAUSE);
             if broken || stop.load(Ordering::Relaxed) {
                 return;
             }

@@ -42,6 +42,7 @@ fn race(mut server: Server, statement: &str) {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
+                    pause_client();
                     // All writers share a sensor, and its hours have several pages.
                     let time = START + next.fetch_add(1, Ordering::Relaxed) * 40 * SECOND;
                     let sent = Instant::now();

@@ -40,17 +40,18 @@ impl Profiler {
 
     /// Returns the plans since the last call. Panics at the scan of a collection.
     fn plans(&mut self) -> BTreeSet<Plan> {
+        let seen = self.seen as u64;
         let all = in_mongo(&self.uri, async |mongo| {
             let profile = mongo.collection::<Document>("system.profile");
-            let mut found = profile.find(doc! {}).await.unwrap();
+            let mut found = profile.find(doc! {}).skip(seen).await.unwrap();
             let mut all = Vec::new();
             while found.advance().await.unwrap() {
                 all.push(found.deserialize_current().unwrap());
             }
             all
         });
-        let new = all.iter().skip(std::mem::replace(&mut self.seen, all.len()));
-        new.flat_map(plans_of).collect()
+        self.seen += all.len();
+        all.iter().flat_map(plans_of).collect()
     }
 }
 

@@ -135,6 +135,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
                 acks.fetch_add(1, Ordering::Relaxed);
                 times_to_send -= 1;
             }
+            pause_client();
             instance = (instance + 1) % bases.len();
         }
     }

@@ -57,16 +57,23 @@ pub fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
 
 /// Polls `probe`, at least once, until it returns a value or `timeout` has passed.
 pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + timeout;
+    let started = Instant::now();
     loop {
         if let Some(found) = probe() {
             return Some(found);
         }
-        if Instant::now() >= deadline {
+        let waited = started.elapsed();
+        if waited >= timeout {
             return None;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        // A probe is often a request. Many of them in a long wait would take the processors from other tests.
+        std::thread::sleep((waited / 8).clamp(Duration::from_millis(10), Duration::from_millis(150)));
     }
+}
+
+/// Pauses a client that sends all the time beside a test. The pauses leave the processors to other tests.
+pub fn pause_client() {
+    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// Sets its flag on drop, also during a panic, so that threads waiting for it end.

@@ -41,5 +41,6 @@ pub use super::series::{
 };
 pub use super::server::{Launch, Server, program};
 pub use super::{
-    DAY, HOUR, MINUTE, SECOND, START, StopOnDrop, TIMEOUT, block_on, eventually, now, poll, root, shared, wait_until,
+    DAY, HOUR, MINUTE, SECOND, START, StopOnDrop, TIMEOUT, block_on, eventually, now, pause_client, poll, root, shared,
+    wait_until,
 };
