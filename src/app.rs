@@ -128,6 +128,7 @@ async fn serve(
     let lanes = lanes.with_metrics(metrics.clone());
     let listeners = Listeners::open(&settings, &metrics).await?;
     report_memory(&settings, &metrics);
+    metrics.connections_limit.set(u32::try_from(settings.server.connections).unwrap_or(u32::MAX));
     let stamps = Arc::new(StampClock::new(clock_bounds(&settings), store.has_other_writers()));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,
@@ -182,7 +183,7 @@ async fn serve(
         started,
     });
     let health_sender = Arc::new(health_sender);
-    let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence));
+    let watcher = tokio::spawn(watch_store(store.raw().clone(), health_sender.clone(), presence, app.metrics.clone()));
     let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     let memory = tokio::spawn(memory::watch(settings.server.memory));
@@ -244,10 +245,16 @@ async fn wait_for_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
 }
 
 /// Checks the store at an interval and updates [`Health`]. Logs each change once.
-pub(crate) async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
+pub(crate) async fn watch_store(
+    store: Arc<dyn Store>,
+    health: Arc<watch::Sender<Health>>,
+    presence: StorePresence,
+    metrics: Metrics,
+) {
     loop {
         let now = Health::from_check(store.check().await);
         presence.note(now == Health::Ready);
+        metrics.store_up.set(u32::from(now == Health::Ready));
         health.send_if_modified(|health| {
             if *health == Health::Stopping {
                 return false;

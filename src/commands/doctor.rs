@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use super::healthcheck::metric_of_service;
 use crate::access::{TokenFile, TokenStore};
 use crate::app::first_token::SecretFile;
 use crate::app::open::open_mongo;
@@ -29,6 +30,8 @@ const SYNC_BYTES: usize = 4096;
 const SLOW_SYNC: Duration = Duration::from_millis(100);
 /// Seconds before a certificate expires from which on it is reported, as by the alert.
 const CERTIFICATE_SOON_SECONDS: i64 = 7 * 86_400;
+/// Days before the disk of the store is full from which on it is reported, as by the alert.
+const DISK_SOON_DAYS: f64 = 7.0;
 /// Descriptors besides those of connections: files of the WAL and the store, connections to MongoDB.
 const OTHER_FILES: u64 = 256;
 
@@ -71,6 +74,7 @@ impl Examination {
             }
         }
         self.note(check_not_in_use(&settings.wal_dir()));
+        self.running_service(settings);
         self.contradictions(settings);
         self.open_doors(settings);
         for (key, address) in settings.listeners() {
@@ -228,6 +232,21 @@ impl Examination {
             for missing in &info.missing {
                 self.problem(missing);
             }
+        }
+    }
+
+    /// Reports when the disk of the store will be full, if a service runs that shows its metrics without a token.
+    fn running_service(&mut self, settings: &Settings) {
+        let Some(days) = metric_of_service(settings, "hourglass_store_days_left").filter(|days| days.is_finite())
+        else {
+            return;
+        };
+        self.figure("disk of the store lasts", format_args!("{days:.1} days"));
+        if days < DISK_SOON_DAYS {
+            self.problem(format_args!(
+                "at the growth of the last hours, the disk of the store is full in {days:.1} days: make room, or set a \
+                 retention"
+            ));
         }
     }
 

@@ -47,10 +47,11 @@ async fn flush(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let view = Arc::new(MergedView::new(store.clone()));
     let options = Arc::new(settings.clone());
-    let (ingest, closing) = Ingest::start(options, view, Arc::new(sensor_test), log, &recovery, stamps, metrics);
+    let (ingest, closing) =
+        Ingest::start(options, view, Arc::new(sensor_test), log, &recovery, stamps, metrics.clone());
     ingest.join(settings.store.command_timeout).await;
-    let watcher =
-        tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.lookup.presence.clone()));
+    let health = Arc::new(watch::channel(state).0);
+    let watcher = tokio::spawn(watch_store(store.clone(), health, ingest.lookup.presence.clone(), metrics));
     let mut stop = Stop::new(Arc::default()).context("listening for signals")?;
     tokio::select! {
         () = ingest.drain(None) => {}

@@ -12,8 +12,8 @@ use crate::config::Settings;
 
 /// Maximum time of the whole check, so that the orchestrator's own timeout never hides the reason.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum size of an answer in bytes. That of `/ready` is far smaller.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Maximum size of an answer in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// The path of the check. `/health` would also fail for a store that refuses its user, and a restart does not fix that.
 const PATH: &str = "/ready";
 
@@ -32,8 +32,17 @@ pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
     };
     ensure!(address.port() != 0, "{key} has port 0, so that the service's port is not known: set {key}");
     let context = || format!("requesting http://{address}{PATH} ({key})");
-    let (status, body) = get(address).with_context(context)?;
+    let (status, body) = get(address, PATH).with_context(context)?;
     report(status, &body, &format!("http://{address}{PATH}"), key)
+}
+
+/// Returns the value of a metric without labels of the service with these settings. `None` if it does not run, or needs
+/// a token for its metrics.
+pub fn metric_of_service(settings: &Settings, name: &str) -> Option<f64> {
+    let (_, address) = plain_listener(settings).filter(|(_, address)| address.port() != 0)?;
+    let (status, text) = get(address, "/metrics").ok()?;
+    let line = text.lines().filter(|_| status == 200).find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
 }
 
 /// Reports the answer from a URL, which a flag or a configuration key names.
@@ -61,10 +70,10 @@ fn plain_listener(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
 }
 
 /// Sends the request, and returns the status and body of the answer.
-fn get(address: SocketAddr) -> anyhow::Result<(u16, String)> {
+fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let config = Agent::config_builder().http_status_as_error(false).proxy(None).max_redirects(0);
     let agent: Agent = config.timeout_global(Some(TIMEOUT)).build().into();
-    let called = agent.get(format!("http://{address}{PATH}")).call();
+    let called = agent.get(format!("http://{address}{path}")).call();
     let mut answer = called.map_err(|error| match error {
         ureq::Error::Timeout(_) => anyhow!("no answer within {TIMEOUT:?}"),
         other => anyhow!(other),

@@ -28,7 +28,7 @@ pub use server::service::{EndpointSet, HttpService};
 pub use server::{Protocol, serve};
 
 use crate::access::{Audit, TokenRegistry};
-use crate::bucket::{GroupRules, StorageError, Unusable};
+use crate::bucket::{GroupRules, Keep, StorageError, Unusable};
 use crate::config::Settings;
 use crate::edits::Edits;
 use crate::ingest::Ingest;
@@ -124,6 +124,34 @@ impl App {
     #[must_use]
     pub fn flush_away_timeout(&self) -> Duration {
         self.settings.ingest.ack_timeout.max(FLUSH_AWAY_TIMEOUT)
+    }
+
+    /// Estimates the days until the disk of the store is full at its recent growth. Returns `None` if it does not grow,
+    /// or if the retention of every known database ends the growth before.
+    #[must_use]
+    pub fn store_days_left(&self) -> Option<f64> {
+        let days = self.metrics.recent.days_left()?;
+        let settings = self.query.settings();
+        let grows_until_then = |name: &str| match settings.readings_retention(name) {
+            Keep::Forever => true,
+            Keep::For(ns) => Duration::from_nanos(ns.unsigned_abs()).as_secs_f64() > days * 86_400.0,
+        };
+        self.ingest.catalog.databases().iter().any(|database| grows_until_then(&database.name)).then_some(days)
+    }
+
+    /// Returns the reason for which the service does not answer all requests at present.
+    #[must_use]
+    pub fn waiting(&self) -> Option<String> {
+        let health = self.health.borrow().clone();
+        if let Some(reason) = api::status::refusal(self, &health) {
+            return Some(format!("writes are answered with 503 until this ends: {reason}"));
+        }
+        let reason = match health {
+            Health::StoreAway(reason) => reason,
+            Health::StoreUnusable { cause, .. } => api::status::unusable_text(cause),
+            Health::Ready | Health::Stopping => return None,
+        };
+        Some(format!("writes are kept, and queries are answered with 503 until the store answers: {reason}"))
     }
 
     /// The approximate memory for sending a part of a backup, in bytes.

@@ -2,6 +2,7 @@
 //! of metrics with labels. Each label has a small fixed set of values, so the key of a sensor is never a label.
 
 mod help;
+mod labels;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,6 +103,11 @@ handles! {
     query_cache_bytes: gauge!("hourglass_query_cache_bytes", "Bytes of memory used by the cache of summaries");
     query_running: gauge!("hourglass_query_running", "Queries running now");
     pub connections: gauge!("hourglass_http_connections", "Open connections");
+    pub connections_limit: gauge!("hourglass_http_connections_limit",
+        "Connections that may be open (server.connections)");
+    pub store_days_left: gauge!("hourglass_store_days_left",
+        "Days until the disk of the store is full at the growth of the last hours; +Inf if it is not");
+    pub store_up: gauge!("hourglass_store_up", "1 while the store answers and can be used as configured, 0 if not");
     pub suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total",
         "Timestamps that look like another unit than the declared one");
     pub drifted: counter!("hourglass_ingest_values_drifted_total",
@@ -123,6 +129,7 @@ impl Metrics {
             .build_recorder();
         let recorder = Arc::new(recorder);
         let metrics = metrics::with_local_recorder(&*recorder, || {
+            labels::register();
             help::describe();
             gauge!("hourglass_build_info", "version" => version, "store" => store).set(1.0);
             Self::handles(&recorder)
@@ -132,6 +139,11 @@ impl Metrics {
 
     fn with<T>(&self, use_macros: impl FnOnce() -> T) -> T {
         metrics::with_local_recorder(&*self.recorder, use_macros)
+    }
+
+    /// Increases a counter with one label.
+    fn count(&self, name: &'static str, value: &'static str, count: u64) {
+        self.with(|| labels::count(name, value, count));
     }
 
     /// Counts one answered request. `route` is the pattern of a route, never the path that the client sent.
@@ -173,12 +185,12 @@ impl Metrics {
 
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn count_rejected(&self, reason: &'static str, count: u64) {
-        self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
+        self.count("hourglass_ingest_readings_rejected_total", reason, count);
     }
 
     /// Counts one request answered with 503, by the configuration key of the limit.
     pub fn count_shed(&self, limit: &'static str) {
-        self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
+        self.count("hourglass_ingest_shed_total", limit, 1);
     }
 
     /// Counts one poll of a task that held a thread of a lane too long.
@@ -196,18 +208,18 @@ impl Metrics {
 
     /// Counts one denied request. `reason` is [`crate::access::Denied::label`], `origin`, `host` or `forbidden`.
     pub fn count_denied(&self, reason: &'static str) {
-        self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
+        self.count("hourglass_access_denied_total", reason, 1);
     }
 
     /// Counts one connection that hourglass closed.
     pub fn connection_closed(&self, reason: &'static str) {
-        self.with(|| counter!("hourglass_edge_connections_closed_total", "reason" => reason).increment(1));
+        self.count("hourglass_edge_connections_closed_total", reason, 1);
     }
 
     /// Counts one reload of the certificate and key.
     pub fn tls_loaded(&self, is_taken: bool) {
         let outcome = if is_taken { "taken" } else { "refused" };
-        self.with(|| counter!("hourglass_edge_tls_loads_total", "outcome" => outcome).increment(1));
+        self.count("hourglass_edge_tls_loads_total", outcome, 1);
     }
 
     /// Sets the expiry of the certificate in use in seconds since the epoch; NaN if unknown.
@@ -218,14 +230,12 @@ impl Metrics {
 
     /// Counts lines over TCP that were dropped before validation.
     pub fn tcp_dropped(&self, reason: &'static str, count: u64) {
-        if count > 0 {
-            self.with(|| counter!("hourglass_tcp_lines_dropped_total", "reason" => reason).increment(count));
-        }
+        self.count("hourglass_tcp_lines_dropped_total", reason, count);
     }
 
     /// Counts one store error, by [`crate::bucket::StorageError::class`].
     pub fn store_error(&self, class: &'static str) {
-        self.with(|| counter!("hourglass_store_errors_total", "class" => class).increment(1));
+        self.count("hourglass_store_errors_total", class, 1);
     }
 
     /// Sets the number of buckets that cannot be flushed because of one of their own documents, by

@@ -60,12 +60,12 @@ fn substituted(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// Returns the PromQL of the health dashboard, for all instances and the default connection limit.
+/// Returns the PromQL of the health dashboard, for all instances.
 fn dashboard_expressions() -> Vec<String> {
     let health = dashboard("hourglass");
     let mut found = Vec::new();
     texts_of(&health, "expr", &mut found);
-    let values = [("$instance", ".*"), ("$__rate_interval", "1m"), ("$connections_max", "1024")];
+    let values = [("$instance", ".*"), ("$__rate_interval", "1m")];
     let expressions: Vec<String> = found.iter().map(|text| substituted(text, &values)).collect();
     assert!(expressions.len() >= 30, "{} expressions", expressions.len());
     expressions
@@ -439,7 +439,7 @@ fn the_sensors_dashboard_sends_the_tested_statements() {
 
 #[test]
 fn every_alert_has_a_test_that_fires_it() {
-    let cases = read("deploy/prometheus/alerts_test.yml");
+    let cases = ["alerts_test", "alerts_days_test"].map(|name| read(&format!("deploy/prometheus/{name}.yml"))).concat();
     let mut alerts = 0;
     for line in read("deploy/prometheus/alerts.yml").lines() {
         let Some(alert) = line.trim().strip_prefix("- alert: ") else { continue };
@@ -450,4 +450,20 @@ fn every_alert_has_a_test_that_fires_it() {
         alerts += 1;
     }
     assert!(alerts >= 10, "{alerts} alerts");
+}
+
+#[test]
+fn every_alert_has_a_section_in_the_runbook() {
+    let alerts = read("deploy/prometheus/alerts.yml");
+    let named = |prefix: &str| -> Vec<String> {
+        let names = alerts.lines().filter_map(|line| line.trim().strip_prefix(prefix));
+        names.map(str::to_owned).collect()
+    };
+    let names = named("- alert: ");
+    let pages = read("docs/how-to/alerts.md");
+    let sections: Vec<&str> = pages.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections, names, "in the order of the alerts");
+    let links: Vec<String> =
+        names.iter().map(|name| format!("docs/how-to/alerts.md#{}", name.to_lowercase())).collect();
+    assert_eq!(named("runbook_url: "), links);
 }

@@ -115,6 +115,30 @@ fn rejections_are_counted_by_reason() {
     observer.expect_changes("a conflict", &[(&rejected("family"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
 }
 
+/// Regression: a counter with a label was absent until its first event, which `rate` and `increase` then did not see.
+#[test]
+fn counters_with_labels_start_at_zero() {
+    let samples = scrape(&Server::start("embedded"));
+    let reference = fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
+    for name in [
+        "hourglass_ingest_shed_total",
+        "hourglass_ingest_readings_rejected_total",
+        "hourglass_store_errors_total",
+        "hourglass_edge_connections_closed_total",
+        "hourglass_edge_tls_loads_total",
+        "hourglass_access_denied_total",
+        "hourglass_access_quota_total",
+        "hourglass_tcp_lines_dropped_total",
+    ] {
+        let series: Vec<_> = samples.iter().filter(|(sample, _)| sample.starts_with(&format!("{name}{{"))).collect();
+        assert!(series.len() > 1 && series.iter().all(|(_, value)| **value == 0.0), "{name}: {series:?}");
+        assert!(reference.contains(name), "{name} is not in metrics.md");
+    }
+    assert_eq!(samples["hourglass_store_up"], 1.0);
+    assert_eq!(samples["hourglass_store_days_left"], f64::INFINITY, "it was not observed long enough");
+    assert!(samples["hourglass_http_connections_limit"] >= 64.0);
+}
+
 #[test]
 fn requests_are_counted_by_route() {
     let server = Server::start("embedded");

@@ -58,7 +58,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "memory": { "resident_bytes": resident_bytes(), "limit_bytes": app.settings.server.memory, "unflushed_bytes": lag.unflushed_bytes },
         "disk": {
             "store_bytes": disk.store_bytes, "store_free_bytes": disk.store_free, "log_free_bytes": disk.log_free,
-            "days_left": recent.days_left(),
+            "days_left": app.store_days_left(),
         },
         "jobs": jobs::list_json(&app.jobs),
         "backup": { "completed": time_from_ms(backups.completed), "proved": time_from_ms(backups.proved) },
