@@ -7,7 +7,9 @@ pub(crate) mod data_folder;
 pub(crate) mod disk_space;
 pub(crate) mod first_token;
 pub(crate) mod listeners;
+pub(crate) mod not_started;
 pub(crate) mod open;
+pub(crate) mod outage;
 pub(crate) mod stop;
 pub(crate) mod tokens;
 
@@ -40,11 +42,10 @@ use crate::upkeep;
 use self::banner::Ready;
 
 use self::listeners::Listeners;
-use self::open::{UnusableNewStore, clock_bounds, group_rules, open_store, open_wal};
+use self::not_started::NotStarted;
+use self::open::{clock_bounds, group_rules, open_store, open_wal};
 use self::stop::{RunEnd, shut_down};
 
-/// Exit status of a first start whose configured store cannot be used (`EX_UNAVAILABLE` of sysexits.h).
-const EXIT_STORE: u8 = 69;
 const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
 /// Interval of the health checks of the store.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
@@ -107,7 +108,7 @@ pub fn check_exit_code(is_good: anyhow::Result<bool>) -> ExitCode {
 #[must_use]
 pub fn report_error(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
-    if error.is::<UnusableNewStore>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
+    error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, NotStarted::code)
 }
 
 async fn serve(
@@ -188,9 +189,11 @@ async fn serve(
     let tokens = tokio::spawn(app.access.clone().watch());
     let memory = tokio::spawn(memory::watch(settings.server.memory));
     tokio::spawn(keep_samples(app.clone()));
+    tokio::spawn(outage::log_outages(app.clone()));
     let mut stop = Stop::new(stop_request.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
     let addresses = listeners.addresses;
+    let waiting = app.waiting();
     let server = listeners.serve(&settings, app.clone(), &stopping, hangups);
     on_ready(Ready {
         settings: &settings,
@@ -198,6 +201,7 @@ async fn serve(
         first_token: first_token.as_ref(),
         is_enforced: app.access.is_enforced(),
         started: started.monotonic,
+        waiting,
         stopping,
     });
     let is_requested = wait_for_stop(&mut stop, &mut closing).await;

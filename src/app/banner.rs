@@ -20,6 +20,8 @@ pub struct Ready<'a> {
     /// True if requests need a token.
     pub is_enforced: bool,
     pub started: Instant,
+    /// The reason for which the service does not answer all requests yet.
+    pub waiting: Option<String>,
     /// True once the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -55,7 +57,7 @@ impl Banner {
 
 /// Prints the banner of `serve`.
 pub fn print(ready: &Ready<'_>) {
-    let Ready { settings, addresses, first_token, is_enforced, started, .. } = ready;
+    let Ready { settings, addresses, first_token, is_enforced, started, waiting, .. } = ready;
     let folder = data_folder::absolute(&settings.server.data_dir);
     let folder = folder.display();
     let store = if settings.store.uri.is_embedded() {
@@ -93,5 +95,9 @@ pub fn print(ready: &Ready<'_>) {
     banner.line("  write a reading, and read it back:");
     banner.line(&format!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
     banner.line(&format!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
-    banner.line(&format!("ready in {} ms", started.elapsed().as_millis()));
+    let milliseconds = started.elapsed().as_millis();
+    match waiting {
+        None => banner.line(&format!("ready in {milliseconds} ms")),
+        Some(reason) => banner.line(&format!("started in {milliseconds} ms, not ready: {reason}")),
+    }
 }

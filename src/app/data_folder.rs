@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use super::not_started::NotStarted;
 use crate::backup::{Operation, UnfinishedMark};
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
@@ -22,7 +23,7 @@ const SIBLINGS_MAX: usize = 256;
 /// Creates the data folder if it is missing. Only its owner can access it and the files in it.
 pub fn make_private(folder: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("creating {}", folder.display()))
+    made.with_context(|| NotStarted::folder(format!("creating {}", folder.display())))
 }
 
 /// Returns an error if a restore or copy into the data folder is incomplete.

@@ -12,6 +12,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::not_started::NotStarted;
 use crate::config::Settings;
 use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
 use crate::http::{self, App, ClientPolicy, Cors, EndpointSet, Hosts};
@@ -146,9 +147,9 @@ fn lines_service(app: &App, http: String) -> tcp::TcpService {
 async fn listen(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<TcpListener>> {
     let Some(address) = address else { return Ok(None) };
     let listener = TcpListener::bind(address).await;
-    let listener =
-        listener.with_context(|| format!("listening on {address}: is it in use? Choose a free address with {key}"))?;
-    Ok(Some(listener))
+    let refused =
+        || NotStarted::unavailable(format!("listening on {address}: is it in use? Choose a free address with {key}"));
+    Ok(Some(listener.with_context(refused)?))
 }
 
 /// Reloads the certificate and key when their files change, and on SIGHUP. Never returns.
@@ -162,7 +163,9 @@ async fn reload_certificates(tls: Option<Arc<Tls>>, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             match &tls {
                 Some(tls) => tls.reload(),
-                None => tracing::info!("SIGHUP: there is no certificate to reload"),
+                None => tracing::info!(
+                    "SIGHUP: there is no certificate to reload, and the configuration is read only at the start"
+                ),
             }
         }
     };

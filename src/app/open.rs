@@ -1,18 +1,22 @@
 //! Opens the configured store and WAL.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 
 use super::STORE_UNUSABLE;
+use super::not_started::NotStarted;
 use crate::bucket::store::Coordination;
 use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, KindChecks, KindRule, KindRules, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
 use crate::kinds::KindAction;
-use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
+use crate::store::{EmbeddedStore, MongoOptions, MongoStore, free_bytes};
 use crate::upkeep::Compact;
 use crate::wal::{self, Folder, Recovery, Wal};
 
@@ -35,7 +39,11 @@ pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn S
             anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());
         }
         Health::StoreUnusable { cause, detail } if !has_served(settings) => {
-            return Err(UnusableNewStore { cause: *cause, detail: detail.clone() }.into());
+            return Err(NotStarted::unavailable(format!(
+                "store: {cause} ({detail}): {}; nothing was started, because this data folder was never in use",
+                cause.advice()
+            ))
+            .into());
         }
         Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
         Health::StoreAway(reason) => {
@@ -72,14 +80,6 @@ impl OpenedStore {
 /// readings.
 fn has_served(settings: &Settings) -> bool {
     std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
-}
-
-/// An unusable store at the first start with a data folder.
-#[derive(Debug, thiserror::Error)]
-#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder was never in use", cause.advice())]
-pub(crate) struct UnusableNewStore {
-    cause: Unusable,
-    detail: String,
 }
 
 /// Returns the rules by which metadata is copied into pages and days.
@@ -131,17 +131,18 @@ pub(crate) async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoS
 
 pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Wal, Recovery)> {
     let folder = settings.wal_dir();
+    let shown = folder.display().to_string();
+    let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
     let options = wal::WalOptions {
         segment_bytes: settings.wal.segment_bytes as u64,
         budget_bytes: settings.wal.budget_bytes as u64,
         queue_bytes: settings.wal.queue_bytes as u64,
         compress: settings.wal.compress,
         least: least_sequence(stamps.clone()).context("reading the system's random bytes")?,
+        room: wal_room(settings, &folder),
         ..wal::WalOptions::new(settings.store.uri.identity())
     };
     let started = Instant::now();
-    let shown = folder.display().to_string();
-    let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
     let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
     let (log, recovery) = opened.with_context(|| format!("opening the WAL in {shown}"))?;
     let milliseconds = started.elapsed().as_millis();
@@ -157,6 +158,26 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
         tracing::error!(%reason, "the WAL is not writable; writes are answered with 503 until it is");
     }
     Ok((log, recovery))
+}
+
+/// Keeps as much space for an embedded store on the disk of the WAL as the WAL takes. On a full disk, the WAL would
+/// otherwise take all space, and the store could not take readings out of it.
+fn wal_room(settings: &Settings, wal_dir: &Path) -> wal::Room {
+    let folder = settings.server.data_dir.clone();
+    let device = |folder: &Path| std::fs::metadata(folder).map(|found| found.dev()).ok();
+    if !settings.store.uri.is_embedded() || device(&folder) != device(wal_dir) {
+        return wal::Room::default();
+    }
+    wal::Room::new(move |bytes| {
+        if free_bytes(&folder)? >= bytes {
+            return Ok(());
+        }
+        let reason = format!(
+            "the disk has less free space than the {} MiB of the WAL, which are kept for the store",
+            bytes >> 20
+        );
+        Err(io::Error::new(io::ErrorKind::StorageFull, reason))
+    })
 }
 
 /// Makes stamps the lower bound of the WAL's sequence numbers.

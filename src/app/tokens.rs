@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use super::data_folder::absolute;
 use super::first_token::SecretFile;
+use super::not_started::NotStarted;
 use crate::access::{Audit, Event, Mode, NewToken, OsUser, Scopes, Token, TokenFile, TokenRegistry, TokenStoreError};
 use crate::clock::now_seconds;
 use crate::config::{AuthRequired, Settings};
@@ -91,12 +92,13 @@ pub(crate) async fn open(
         first = make_first(settings, &registry).await?;
     }
     if needed && !registry.has_live(now_seconds()) && first.is_none() {
-        bail!(
+        return Err(NotStarted::config(format!(
             "tokens are required, because other machines can reach {} or because of auth.required, and there is no valid \
              token. Create one first: hourglass token add --name first --admin '*'{}",
             settings.front(),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
-        );
+        ))
+        .into());
     }
     Ok((Arc::new(registry), first))
 }

@@ -90,6 +90,8 @@ fn startup_waits_for_the_store() {
     server.kill();
     mongod.kill();
     server.restart_as(launch);
+    let banner = server.stdout();
+    assert!(banner.contains(" ms, not ready: writes are kept, and queries are answered with 503 until"), "{banner}");
     assert_eq!((ready(&server), store_health(&server)), (Some(200), "fail".to_owned()), "writes are acked");
     post(&server.url("/write"), "early x=1 1768485600000000000", &[]).expect(204);
     let stored = post(&server.url("/write?ack=store"), "early x=2 1768485601000000000", &[]).expect(503);
@@ -112,6 +114,8 @@ fn an_unregistered_instance_refuses_writes_until_the_store_answers() {
     let mut mongod = Mongod::start();
     mongod.kill();
     let mut server = Server::start(&mongod.uri(&fresh_database_name()));
+    let banner = server.stdout();
+    assert!(banner.contains(" ms, not ready: writes are answered with 503 until this ends: "), "{banner}");
     let write = |server: &Server| post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
     let refused = write(&server).expect(503);
     // No request is let in before the tokens are loaded.

@@ -154,13 +154,17 @@ red = true
 #[test]
 fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(EXIT_CONFIG));
     assert_eq!(refused.stdout, "");
     let complaint = "hourglass: tokens are required, because other machines can reach 0.0.0.0:0 or because of auth.required, and \
                 there is no valid token. Create one first: hourglass token add --name first --admin '*'";
     assert!(refused.stderr.contains(complaint), "{}", refused.stderr);
     let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();
-    assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token add"), "{}", always.stderr);
+    assert!(
+        always.status.code() == Some(EXIT_CONFIG) && always.stderr.contains("hourglass token add"),
+        "{}",
+        always.stderr
+    );
 }
 
 #[test]
@@ -168,7 +172,7 @@ fn a_taken_port_is_named_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let refused = Launch::embedded().listen(address).run_to_end();
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(69), "EX_UNAVAILABLE");
     let start =
         format!("hourglass: listening on {address}: is it in use? Choose a free address with --listen ADDR:PORT: ");
     assert!(refused.stderr.starts_with(&start), "{}", refused.stderr);

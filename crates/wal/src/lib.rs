@@ -83,7 +83,7 @@ pub use self::error::{AppendError, DiskError, WalOpenError};
 pub use self::folder::Folder;
 pub use self::inspect::{WalContents, inspect};
 pub use self::log::Wal;
-pub use self::options::{LeastSequence, Sequence, WalOptions};
+pub use self::options::{LeastSequence, Room, Sequence, WalOptions};
 pub use self::reader::{Record, WalReader};
 pub use self::recovery::Recovery;
 pub use self::stats::WalStats;

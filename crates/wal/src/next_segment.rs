@@ -45,6 +45,8 @@ impl NextSegment {
         }
         let Some(file) = &self.file else { return Ok(()) };
         let step = STEP_BYTES.min(bytes.saturating_sub(self.prepared));
+        let segments = self.shared.lock().segment_bytes();
+        self.shared.options.room.check(segments + self.prepared + step)?;
         file.write_at(&vec![0; step as usize], self.prepared)?;
         file.sync()?;
         self.prepared += step;

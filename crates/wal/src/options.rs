@@ -1,5 +1,6 @@
 //! The options of a WAL.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,35 @@ impl std::fmt::Debug for LeastSequence {
     }
 }
 
+/// A function that returns an error if the segments must not take this many bytes in total.
+#[derive(Clone)]
+pub struct Room(Arc<dyn Fn(u64) -> io::Result<()> + Send + Sync>);
+
+impl Room {
+    /// Wraps a function, which is called before each step of a new segment.
+    #[must_use]
+    pub fn new(check: impl Fn(u64) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
+        (self.0)(bytes)
+    }
+}
+
+impl Default for Room {
+    /// All free space.
+    fn default() -> Self {
+        Self::new(|_| Ok(()))
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Room")
+    }
+}
+
 /// The options of a WAL.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
@@ -51,6 +81,8 @@ pub struct WalOptions {
     pub quiet: Duration,
     /// The lower bound for new sequences.
     pub least: LeastSequence,
+    /// The space of the disk that the segments may take.
+    pub room: Room,
 }
 
 impl WalOptions {
@@ -67,6 +99,7 @@ impl WalOptions {
             retry: Duration::from_secs(1),
             quiet: Duration::from_secs(60),
             least: LeastSequence::new(|| 0),
+            room: Room::default(),
         }
     }
 }

@@ -94,6 +94,21 @@ fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
     writer.check(&server);
 }
 
+/// Regression: on a full disk, the WAL took all space, and the embedded store could not take readings out of it.
+#[test]
+fn the_log_leaves_room_to_the_store_on_its_disk() {
+    let Some(mount) = Mount::new("24m") else { return };
+    // The WAL is truncated once the sensors' documents are written, too.
+    let config = "[wal]\nsegment_bytes = \"1MiB\"\n[flush]\ninterval = \"1h\"\n[sensors]\nwrite_interval = \"200ms\"\n";
+    let server = Launch::embedded().config(config).data_dir(mount.folder.file("data")).start();
+    let mut writer = Writer::new();
+    let refused = writer.fill(&server, || {});
+    assert!(refused.text().contains("kept for the store"), "{}", refused.text());
+    assert!(flush(&server), "the store takes the readings");
+    wait_until("writes are accepted again", || writer.send(&server).status == 204);
+    writer.check(&server);
+}
+
 #[test]
 fn a_full_file_system_refuses_writes_until_there_is_room() {
     let Some(mount) = Mount::new("24m") else { return };

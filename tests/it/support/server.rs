@@ -17,6 +17,7 @@ pub struct Launch {
     listen: String,
     config: Option<String>,
     environment: Vec<(String, String)>,
+    data_dir: Option<PathBuf>,
 }
 
 /// A running server with its own folder. Dropping it kills it and in a failing test shows its output.
@@ -49,7 +50,13 @@ impl Launch {
 
     /// With any value of `--store`: `embedded` or a MongoDB connection string.
     pub fn with_store(store: impl Into<String>) -> Launch {
-        Launch { store: store.into(), listen: ANY_PORT.to_owned(), config: None, environment: Vec::new() }
+        Launch {
+            store: store.into(),
+            listen: ANY_PORT.to_owned(),
+            config: None,
+            environment: Vec::new(),
+            data_dir: None,
+        }
     }
 
     /// With this config file.
@@ -61,6 +68,12 @@ impl Launch {
     /// With an environment variable: `HOURGLASS_SECTION_KEY`.
     pub fn env(mut self, key: &str, value: impl ToString) -> Launch {
         self.environment.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// With another data folder than one in its own folder.
+    pub fn data_dir(mut self, folder: PathBuf) -> Launch {
+        self.data_dir = Some(folder);
         self
     }
 
@@ -106,7 +119,8 @@ impl Launch {
             command.env("HOURGLASS_SEAL_AFTER", "0s");
         }
         command.args(["--listen", &self.listen, "--store", &self.store]);
-        command.arg("--data-dir").arg(folder.file(DATA)).current_dir(folder.path());
+        let data_dir = self.data_dir.clone().unwrap_or_else(|| folder.file(DATA));
+        command.arg("--data-dir").arg(data_dir).current_dir(folder.path());
         command.envs(self.environment.iter().map(|(key, value)| (key, value)));
         let process = Process::spawn(&command, append(&folder.file(STDOUT)), append(&folder.file(STDERR)));
         process.expect("hourglass can be started")
@@ -308,10 +322,11 @@ const DATA: &str = "data";
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// Returns the address in a banner with a complete line `ready in N ms`.
+/// Returns the address in a banner with a complete line `ready in N ms`, or `started in N ms, not ready`.
 fn ready_address(banner: &str) -> Option<SocketAddr> {
     let is_ready = |line: &str| {
-        let after = line.split_once("ready in ").map(|(_, after)| after);
+        let start = line.split_once("ready in ").or_else(|| line.split_once("started in "));
+        let after = start.map(|(_, after)| after);
         after.and_then(|after| after.split_once(" ms")).is_some_and(|(number, _)| number.parse::<f64>().is_ok())
     };
     if !banner.lines().any(is_ready) {
