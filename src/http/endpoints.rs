@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::Method;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Method};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
@@ -12,9 +13,10 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 
 use super::admin::{backup, databases, dead_letters, jobs, mappings, rejections, renames, tokens};
 use super::api::{
-    documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail, write,
+    delete, documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail,
+    write,
 };
-use super::errors::{Dialect, PROTOBUF};
+use super::errors::{ApiError, ApiResult, Dialect, PROTOBUF};
 use super::influx::{query, v2};
 use super::{App, export, openapi, ui};
 use crate::access::Effect;
@@ -65,9 +67,9 @@ const fn json(schema: &'static str) -> MediaType {
     (JSON, schema)
 }
 
-const LINES: &[MediaType] = &[(TEXT, "Text")];
-const MESSAGE: &[MediaType] = &[(PROTOBUF, "Text")];
-const MESSAGES: &[MediaType] = &[json("Anything"), (NDJSON, "Text"), (TEXT, "Text")];
+const LINES: &[MediaType] = &[(TEXT, "File")];
+const MESSAGE: &[MediaType] = &[(PROTOBUF, "File")];
+const MESSAGES: &[MediaType] = &[json("JsonObject"), (NDJSON, "File"), (TEXT, "File")];
 const FORM: &[MediaType] = &[("application/x-www-form-urlencoded", "Form")];
 /// The body of errors. Its format depends on the [dialect](Endpoint::error_body) of the endpoint.
 pub const FAILED: &[MediaType] = &[json("Error")];
@@ -88,6 +90,7 @@ const WINDOWS: &[DescribedAnswer] = &[(
     "Windows. In NDJSON and CSV the header X-Next-Cursor has `next`. Ranges that end in the past have an ETag.",
     &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")],
 )];
+const UNKNOWN: &[DescribedAnswer] = &[(404, "Nothing has this name.", FAILED)];
 const NOTHING: &[DescribedAnswer] = &[(404, "No such endpoint.", FAILED)];
 const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address (status.listen).", FAILED)];
 const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
@@ -110,8 +113,10 @@ const EXPORTED: &[DescribedAnswer] = &[
 ];
 const UNPROCESSABLE: &[DescribedAnswer] = &[(422, "Some fields have a different type than before.", FAILED)];
 /// Errors of all endpoints that read a body.
-const BODY_READ: &[DescribedAnswer] =
-    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
+const BODY_READ: &[DescribedAnswer] = &[
+    (413, "The body is too large (limits.body_bytes).", FAILED),
+    (415, "The body is CSV where JSON is expected, or its Content-Encoding is not supported.", FAILED),
+];
 
 /// Listed before [`WRITTEN`], so that its 400 takes precedence.
 const ACKED: &[DescribedAnswer] = &[
@@ -157,20 +162,24 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/openapi.json", Public, "describe the API as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]],
         route openapi::document;
     POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
-        &[json("Written"), (NDJSON, "Text")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+        &[json("Written")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/ingest/{key}", Ingest, "write messages as devices send them, through a mapping", "db rp topic ack",
-        MESSAGES, &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+        MESSAGES, &[ACKED, UNKNOWN, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/ingest/{key}/{secret}", Ingest, "write messages of a webhook that can set no header", "db rp topic ack",
-        MESSAGES, &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+        MESSAGES, &[ACKED, UNKNOWN, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/explain", Write, "dry-run a write: the outcome of each line, without storing it",
-        "db rp precision-write accept_partial ack mapping topic", &[(TEXT, "Text"), json("Written"), (NDJSON, "Text")],
-        &[EXPLAINED, BODY_READ, ASKED], route explain::explain;
+        "db rp precision-write accept_partial ack mapping topic", &[(TEXT, "File"), json("WrittenReading")],
+        &[EXPLAINED, UNKNOWN, BODY_READ, ASKED], route explain::explain;
     GET "/api/v1/readings", Read, "get raw readings",
         "db sensor measurement tag.KEY from to precision fields order limit cursor max_points thin format guard epoch", &[],
         &[READ, NOT_MODIFIED, ASKED], route readings::readings;
+    DELETE "/api/v1/readings", Delete, "delete readings, or count them with dry_run",
+        "db sensor measurement tag.KEY from to precision dry_run", &[],
+        &[&[(200, "The readings that a deletion would remove.", &[json("DeletionPreview")]),
+        (204, "The readings are deleted.", &[])], UNKNOWN, ASKED], route delete::delete;
     GET "/api/v1/export", Read, "export readings as line protocol, with their types",
         "db sensor measurement tag.KEY from to precision fields cursor", &[],
-        &[&[(200, "Readings. A comment after each part has the cursor of the next one; the last line is `# end`.", LINES)], ASKED],
+        &[&[(200, "Readings. A comment after each part has the cursor of the next one; the last line is `# end`.", &[(TEXT, "Text")])], ASKED],
         route export::export;
     GET "/api/v1/summary", Read, "get aggregates of readings per time window",
         "db sensor measurement tag.KEY from to precision fields step epoch agg tz group_by fill top bottom limit-summary cursor format guard", &[],
@@ -194,15 +203,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/meta", Read, "export the metadata of all sensors", "db limit cursor", &[],
         &[&[(200, "Sensors with their metadata.", &[json("SensorMetas")])], ASKED], route meta::export;
     POST "/api/v1/meta", Write, "import metadata of many sensors, as NDJSON or CSV", "db dry_run",
-        &[(NDJSON, "Text"), (CSV, "Text")], &[&[(200, "All lines were accepted.", &[json("MetaImported")]),
+        &[(NDJSON, "File"), (CSV, "File")], &[&[(200, "All lines were accepted.", &[json("MetaImported")]),
         (400, "Some lines were rejected; the others were accepted.", &[json("MetaImportedOrError")])],
         BODY_READ, &[(503, "Not everything is acknowledged: retry.", FAILED)]], route meta::import;
     GET "/api/v1/groups", Read, "list the configured groups of sensors, such as sites", "db", &[],
         &[&[(200, "Groups.", &[json("Groups")])], ASKED], route groups::list;
     GET "/api/v1/groups/{key}", Read, "list the values of a group, each with its number of sensors", "db limit cursor", &[],
-        &[&[(200, "Values.", &[json("GroupValues")])], ASKED], route groups::values;
+        &[&[(200, "Values.", &[json("GroupValues")])], UNKNOWN, ASKED], route groups::values;
     GET "/api/v1/groups/{key}/{value}", Read, "list the sensors of a group value, each with its latest reading",
-        "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], route groups::members;
+        "db limit cursor epoch", &[], &[&[(200, "Sensors.", &[json("Sensors")])], UNKNOWN, ASKED], route groups::members;
     GET "/api/v1/latest", Read, "get the latest reading of each sensor",
         "db sensor measurement tag.KEY limit cursor format guard epoch", &[], &[READ, ASKED], route sensors::latest;
     GET "/api/v1/tail", Read, "stream readings as they are acked, as server-sent events",
@@ -232,13 +241,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         (503, "Not all are in the store yet: retry.", FAILED)]], route write::flush;
     GET "/api/v1/jobs", AdministerService, "list background jobs: state, progress, last success, last error, next run", "", &[],
         &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], route jobs::list;
-    GET "/api/v1/jobs/{key}", AdministerService, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], ASKED],
+    GET "/api/v1/jobs/{key}", AdministerService, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], UNKNOWN, ASKED],
         route jobs::show;
     GET "/api/v1/jobs/refresh/outdated", AdministerService, "list sensors whose copies of metadata are outdated", "db limit cursor", &[],
         &[&[(200, "Sensors; `next` if there may be more.", &[json("OutdatedSensors")])], ASKED], route jobs::outdated;
     POST "/api/v1/jobs/{key}/run", AdministerService, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run has not ended: call again with `run`.", &[json("Job")])],
-        ASKED], route jobs::run;
+        UNKNOWN, ASKED], route jobs::run;
     GET "/api/v1/backup", AdministerService, "start a backup: databases, tokens, and instances with readings that are not stored",
         "since", &[], &[&[(200, "The parts of a backup.", &[json("Anything")])], ASKED], route backup::begin;
     GET "/api/v1/backup/days", AdministerService, "list the UTC days with readings or summaries, for hourglass backup", "db", &[],
@@ -261,11 +270,13 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     DELETE "/api/v1/rejections", Administer, "remove rejections",
         "db code measurement-rejections contains-rejections from-rejections to-rejections through", &[],
         &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], route rejections::remove;
+    GET "/api/v1/databases", Own, "list the caller's databases with their sensors and settings", "", &[],
+        &[&[(200, "Databases, by name.", &[json("Databases")])], ASKED], route databases::list;
     GET "/api/v1/databases/{key}", Administer, "get the settings of a database: retention, sealing, drift, policies", "", &[],
-        &[&[(200, "The settings.", &[json("Database")])], ASKED], route databases::show;
+        &[&[(200, "The settings.", &[json("Database")])], UNKNOWN, ASKED], route databases::show;
     PUT "/api/v1/databases/{key}", SetRetention, "change the settings of a database, or preview the readings that would expire",
         "dry_run", &[json("DatabaseSettings")],
-        &[&[(200, "The settings, or the preview.", &[json("DatabaseOrExpiry")])], BODY_READ, ASKED],
+        &[&[(200, "The settings, or the preview.", &[json("DatabaseOrExpiry")])], UNKNOWN, BODY_READ, ASKED],
         route databases::put;
     GET "/api/v1/renames", Administer, "list the renames of a database, for its administrators", "db", &[],
         &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], route renames::list;
@@ -278,13 +289,14 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Mappings. One of the database's own hides the built-in one of the same name.", &[json("Mappings")])], ASKED],
         route mappings::list;
     PUT "/api/v1/mappings/{key}", ManageSchema, "store a mapping of the database's own, in TOML or JSON", "db",
-        &[(TEXT, "Text"), json("Anything")], &[&[(200, "The mapping.", &[json("Mapping")])], BODY_READ, ASKED],
+        &[(TEXT, "File"), json("JsonObject")], &[&[(200, "The mapping.", &[json("Mapping")])], BODY_READ, ASKED],
         route mappings::put;
     DELETE "/api/v1/mappings/{key}", ManageSchema, "remove a mapping of the database's own", "db", &[],
-        &[&[(204, "Removed.", &[])], ASKED], route mappings::delete;
+        &[&[(204, "Removed.", &[])], UNKNOWN, ASKED], route mappings::delete;
     POST "/api/v1/mappings/{key}/secrets", Administer, "create a secret for the path of a webhook; only this answer has its text",
         "db", &[json("NewSecret")], &[&[(201, "The secret.", &[json("Token")]),
-        (409, "The name is taken, or no token exists yet.", FAILED)], BODY_READ, ASKED], route mappings::create_secret;
+        (409, "The name is taken, or no token exists yet.", FAILED)], UNKNOWN, BODY_READ, ASKED],
+        route mappings::create_secret;
     DELETE "/api/v1/mappings/{key}/secrets/{value}", Administer, "revoke a secret of a mapping at once", "db", &[],
         &[&[(200, "The secret.", &[json("Token")]), (409, "There is no such secret.", FAILED)], ASKED],
         route mappings::revoke_secret;
@@ -300,17 +312,17 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         write Dialect::RemoteWrite;
     POST "/v1/metrics", Write, "write metrics of OpenTelemetry: OTLP in protobuf", "db rp ack", MESSAGE,
         &[EXPORTED, WRITTEN, BODY_READ], write Dialect::Otlp;
-    POST "/api/v2/query", Own, "refuse Flux; use /query", "", &[(TEXT, "Text"), json("Anything")],
+    POST "/api/v2/query", Own, "refuse Flux; use /query", "", &[(TEXT, "File"), json("JsonObject")],
         &[&[(400, "Flux is not supported.", FAILED)]], route v2::query;
     GET "/api/v2/buckets", Own, "list databases and policies as buckets of InfluxDB 2.x", "name id offset limit-buckets after-bucket", &[],
         &[&[(200, "Buckets.", &[json("Anything")])], ASKED], route v2::buckets;
-    GET "/api/v2/buckets/{key}", Own, "get a bucket by its id", "", &[], &[&[(200, "The bucket.", &[json("Anything")])], ASKED],
+    GET "/api/v2/buckets/{key}", Own, "get a bucket by its id", "", &[], &[&[(200, "The bucket.", &[json("Anything")])], UNKNOWN, ASKED],
         route v2::show_bucket;
     POST "/api/v2/buckets", Create, "create a database as a bucket of InfluxDB 2.x", "", &[json("NewBucket")],
         &[&[(201, "The bucket.", &[json("Anything")]), (409, "It exists already.", FAILED)], BODY_READ, ASKED],
         route v2::create_bucket;
     POST "/api/v2/delete", Delete, "delete readings of a bucket by time, measurement and tags", "bucket", &[json("Deletion")],
-        &[&[(204, "The readings are deleted.", &[])], BODY_READ, ASKED], route v2::delete;
+        &[&[(204, "The readings are deleted.", &[])], UNKNOWN, BODY_READ, ASKED], route v2::delete;
     GET "/api/v2/orgs", Own, "get the one organization, for clients of InfluxDB 2.x", "org", &[],
         &[&[(200, "The organization.", &[json("Anything")])]], route v2::organizations;
     GET "/api/v2/setup", Public, "say that InfluxDB's setup is not needed", "", &[], &[&[(200, "`allowed` is false.", &[json("Anything")])]],
@@ -331,7 +343,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], route status::ready;
     GET "/settings", Public, "get the settings that QuestDB clients read before they write", "", &[],
         &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], route status::settings;
-    GET "/metrics", Observe, "get metrics for Prometheus", "", &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], route status::metrics;
+    GET "/metrics", Observe, "get metrics for Prometheus", "", &[], &[&[(200, "Metrics.", &[(TEXT, "Text")])], ELSEWHERE], route status::metrics;
 };
 
 /// The result of [`find`].
@@ -374,6 +386,16 @@ impl Endpoint {
     /// The names of the query parameters. `tag.KEY` stands for all names that begin with `tag.`.
     pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
         self.query.split_whitespace().map(|key| key.split_once('-').map_or(key, |(name, _)| name))
+    }
+
+    /// Refuses CSV where only JSON is read. Other media types are not checked, because curl and devices send wrong ones.
+    pub fn check_media_type(&self, headers: &HeaderMap) -> ApiResult<()> {
+        let is_csv = || headers.get(CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(CSV.as_bytes()));
+        let is_json_only = || self.body.iter().all(|(media, _)| matches!(*media, JSON | NDJSON));
+        if self.effect == Effect::Public || self.body.is_empty() || !is_csv() || !is_json_only() {
+            return Ok(());
+        }
+        Err(ApiError::MediaType("the body is CSV: send JSON, or import files of CSV with hourglass import".to_owned()))
     }
 
     /// The client family that determines the format of errors.

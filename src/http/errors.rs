@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::access::{Denied, Forbidden};
 use crate::bucket::StorageError;
 use crate::edits::EditError;
-use crate::ingest::{AckLevel, IngestError, RejectionSummary};
+use crate::ingest::{AckLevel, IngestError, MappingRefusal, PolicyError, RejectionSummary};
 use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
 use crate::query::{QueryError, Transient};
@@ -84,6 +84,9 @@ pub enum ApiError {
     /// A limit of concurrent requests is reached; the text names it.
     #[error("{0}")]
     Busy(String),
+    /// Nothing has the name in the request; the text says where to find the names.
+    #[error("{0}")]
+    NotFound(String),
     /// The request conflicts with the current state; the text says what to do.
     #[error("{0}")]
     Conflict(String),
@@ -126,6 +129,7 @@ impl From<StatementFailure> for ApiError {
         match failure {
             StatementFailure::Query(error) => error.into(),
             StatementFailure::Forbidden(forbidden) => forbidden.into(),
+            StatementFailure::UnknownDatabase(_) => Self::NotFound(failure.to_string()),
             _ => Self::Bad(failure.to_string()),
         }
     }
@@ -180,6 +184,7 @@ impl ApiError {
             Self::Changed(_) => (StatusCode::PRECONDITION_FAILED, "changed"),
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::Ingest(error) => class_of_ingest(error),
             Self::Query(error) => class_of_query(error),
         }
@@ -237,6 +242,10 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         IngestError::ExpiredHourSplit(_) => return (StatusCode::BAD_REQUEST, "expired_hours"),
         IngestError::DatabaseName { .. } => return (StatusCode::BAD_REQUEST, "invalid_database"),
         IngestError::KeyOfOtherBody => return (StatusCode::BAD_REQUEST, "key_of_other_body"),
+        IngestError::Policy(PolicyError::NoDatabase(_))
+        | IngestError::Mapping(MappingRefusal::Unknown { .. } | MappingRefusal::NotOwn { .. }) => {
+            return (StatusCode::NOT_FOUND, "not_found");
+        }
         IngestError::Policy(_) => return (StatusCode::BAD_REQUEST, "retention_policy"),
         IngestError::Rename(_) => return (StatusCode::BAD_REQUEST, "rename"),
         IngestError::Mapping(_) => return (StatusCode::BAD_REQUEST, "mapping"),

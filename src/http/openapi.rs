@@ -75,9 +75,8 @@ fn operation(endpoint: &Endpoint, descriptions: &Value) -> Value {
         }
         responses.insert(status.to_string(), response);
     }
-    let words: Vec<&str> = endpoint.path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty()).collect();
     let mut operation = json!({
-        "operationId": format!("{}_{}", endpoint.method.to_lowercase(), words.join("_")),
+        "operationId": operation_id(endpoint),
         "summary": endpoint.summary,
         "parameters": parameters,
         "responses": responses,
@@ -90,6 +89,20 @@ fn operation(endpoint: &Endpoint, descriptions: &Value) -> Value {
         operation["requestBody"] = json!({ "content": content_by_type(endpoint.body) });
     }
     operation
+}
+
+/// Returns the name of the operation in generated clients: the method and the words of the path, without `/api/v1` unless
+/// another endpoint has the rest of the path.
+fn operation_id(endpoint: &Endpoint) -> String {
+    let is_free = |rest: &&str| ENDPOINTS.iter().all(|other| other.path != *rest);
+    let path = endpoint.path.strip_prefix("/api/v1").filter(is_free);
+    let path = path.unwrap_or_else(|| endpoint.path.trim_start_matches("/api"));
+    let mut words: Vec<&str> =
+        path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() {
+        words.push("front");
+    }
+    format!("{}_{}", endpoint.method.to_lowercase(), words.join("_"))
 }
 
 fn has_parameter(endpoint: &Endpoint, parameter: &str) -> bool {
@@ -186,6 +199,9 @@ mod tests {
             let path = part.split('"').next().expect("a path");
             assert!(document.pointer(&format!("/{path}")).is_some_and(|found| !found.is_null()), "{path}");
         }
+        let ids: std::collections::BTreeSet<String> = ENDPOINTS.iter().map(operation_id).collect();
+        assert_eq!(ids.len(), ENDPOINTS.len(), "operation ids are unique");
+        assert!(["get_front", "post_write", "post_v1_write", "get_dead_letters"].iter().all(|id| ids.contains(*id)));
         let parameters = parse(PARAMETERS);
         for endpoint in ENDPOINTS {
             for (key, name) in endpoint.query.split_whitespace().zip(endpoint.parameters()) {

@@ -85,7 +85,7 @@ pub struct SensorSelection {
     /// True if `sensor=` is not a key but the value of the tag `sensor`.
     pub is_by_tag: bool,
     /// The reason if nothing is selected.
-    notice: Option<String>,
+    pub notice: Option<String>,
 }
 
 impl SensorSelection {

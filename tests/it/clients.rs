@@ -48,6 +48,20 @@ fn text<'a>(value: &'a Value, what: &str) -> &'a str {
     value.as_str().unwrap_or_else(|| panic!("{what}: {value}"))
 }
 
+/// Regression: a generated client lacked the endpoints that take line protocol, and types with two names.
+#[test]
+fn a_generated_client_has_all_operations_and_writes_and_reads() {
+    let Some(python) = require(Package::OpenapiPythonClient) else { return };
+    let server = Server::start("embedded");
+    let folder = Folder::new("generated");
+    let seen = script(&python, "generated_client.py", &[&server.url(""), folder.path().to_str().expect("UTF-8")]);
+    assert_eq!(seen["generated"], seen["operations"]);
+    assert_eq!((&seen["ack"], &seen["written"]), (&json!({"accepted": 1, "rejected": []}), &json!(204)));
+    assert_eq!(seen["preview"], json!({"dry_run": true, "sensors": 1, "readings": 1, "summaries": 0}));
+    assert_eq!(seen["found"]["series"][0]["readings"], json!([{"ts": "2026-01-15T14:00:00Z", "value": 3}]));
+    assert_eq!(seen["databases"], json!(["made"]));
+}
+
 #[test]
 fn the_v2_client_writes_points_and_batches() {
     let Some(python) = require(Package::InfluxdbClient) else { return };

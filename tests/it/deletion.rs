@@ -208,3 +208,35 @@ fn statements_that_change_data_need_a_same_site_post() {
     run(&server, "DROP DATABASE \"never there\"");
     assert_eq!(times(&server, "m"), [START]);
 }
+
+/// A selection by key names one sensor, and not those with more tags.
+#[test]
+fn a_selection_deletes_what_it_reads() {
+    let server = Server::start("embedded");
+    let lines = ["m,a=1", "m,a=1,b=2", "m", "n,a=1", "n,a=2"].map(|sensor| {
+        let reading = |second: i64| format!("{sensor} v=1 {}\n", START + second * SECOND);
+        [reading(0), reading(1)].concat()
+    });
+    write(&server, &lines.concat());
+    let delete = |parameters: &str| {
+        let url = server.url(&format!("/api/v1/readings?db={DATABASE}&{parameters}"));
+        request("DELETE", &url, b"", &[]).expect("an answer")
+    };
+    let counts = || ["m,a=1", "m,a=1,b=2", "m", "n,a=1", "n,a=2"].map(|sensor| times(&server, sensor).len());
+    let preview = delete("sensor=m,a%3D1&dry_run=true").expect(200).json();
+    assert_eq!(preview, json!({"dry_run": true, "sensors": 1, "readings": 2, "summaries": 0}));
+    assert_eq!(counts(), [2; 5], "a preview deletes nothing");
+    delete("sensor=m,a%3D1").expect(204);
+    assert_eq!(counts(), [0, 2, 2, 2, 2]);
+    delete(&format!("measurement=m&to={}", START + SECOND)).expect(204);
+    assert_eq!(counts(), [0, 1, 1, 2, 2]);
+    delete(&format!("tag.a=~1&from={}&precision=ns", START + SECOND)).expect(204);
+    assert_eq!(counts(), [0, 0, 1, 1, 2]);
+    delete("measurement=n&tag.a!=1").expect(204);
+    assert_eq!(counts(), [0, 0, 1, 1, 0]);
+    for (parameters, status) in [("", 400), ("dry_run=true", 400), ("measurement=m&fields=v", 400)] {
+        delete(parameters).expect(status);
+    }
+    let nowhere = request("DELETE", &server.url("/api/v1/readings?db=nowhere&measurement=m"), b"", &[]);
+    assert_eq!(nowhere.expect("an answer").expect(404).json()["code"], "not_found");
+}

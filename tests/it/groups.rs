@@ -102,9 +102,9 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
         assert_eq!(members(&server, "site", "nowhere"), [""; 0]);
         execute(&server, "d", "DROP SERIES FROM m WHERE s = '3'");
         assert_eq!(members(&server, "gateway", "g2"), [""; 0]);
-        let answer = get(&server.url("/api/v1/groups/floor?db=d")).expect(400);
+        let answer = get(&server.url("/api/v1/groups/floor?db=d")).expect(404);
         assert!(answer.text().contains("no group \\\"floor\\\""), "{}", answer.text());
-        get(&server.url("/api/v1/groups/gateway?db=other")).expect(400);
+        get(&server.url("/api/v1/groups/gateway?db=other")).expect(404);
     }
 }
 

@@ -102,7 +102,7 @@ fn each_query_uses_its_index(uri: &str) {
 #[test]
 fn the_embedded_store_has_no_index_job() {
     let server = Launch::embedded().config(CONFIG).start();
-    get(&server.url("/api/v1/jobs/index")).expect(400);
+    get(&server.url("/api/v1/jobs/index")).expect(404);
 }
 
 /// Regression: the first write after an upgrade built the index of measurements in all collections, and no reading was

@@ -1,6 +1,7 @@
 //! `/api/v1/databases/NAME`: the settings of a database: retention, sealing, values of other types (drift), and the
 //! default retention policy.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use axum::Json;
@@ -8,7 +9,8 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
-use crate::bucket::settings::{Drift, Settings, policy_database};
+use crate::access::Effect;
+use crate::bucket::settings::{Drift, Settings, owner, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep, SealForm};
 use crate::clock::expiry_ns;
@@ -34,6 +36,38 @@ const BATCH_SENSORS: usize = 1000;
 const SENSORS_MAX: usize = 1_000_000;
 /// One day, in nanoseconds.
 const DAY: i64 = 24 * 3_600_000_000_000;
+
+/// `GET /api/v1/databases`: the databases that the caller may read or write, with what its token may see of each.
+pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
+    let app = &parameters.app;
+    let caller = &parameters.requester.caller;
+    let budget = parameters.budget();
+    let settings = app.ingest.settings_now().await?;
+    let mut names: BTreeSet<String> = app.query.all_databases().await?.into_iter().collect();
+    names.extend(settings.by_database.keys().map(|name| owner(name).to_owned()));
+    let mut databases = Vec::new();
+    for name in names {
+        let can_read = caller.allows(Effect::Read, Some(&name));
+        if !can_read && !caller.allows(Effect::Write, Some(&name)) {
+            continue;
+        }
+        let mut database = json!({ "name": name });
+        // A token with pins reads only some of the sensors.
+        if can_read && caller.pins().is_empty() {
+            let kept_from = settings.cutoff(&name, expiry_ns()).unwrap_or(TIMESTAMP_MIN);
+            let known = known_sensors(app, &budget, &name, &(kept_from..i64::MAX)).await?;
+            database["sensors"] = json!(known.sensors);
+            database["first_seen"] = json!(known.oldest.map(rfc3339));
+            database["last_seen"] = json!(known.newest.map(rfc3339));
+        }
+        if caller.allows(Effect::Administer, Some(&name)) {
+            database["settings"] = settings_json(&name, &settings);
+        }
+        databases.push(database);
+    }
+    budget.finish();
+    Ok(Json(json!({ "databases": databases })))
+}
 
 /// `GET /api/v1/databases/NAME`.
 pub async fn show(parameters: Parameters) -> ApiResult<Json<Value>> {
@@ -230,6 +264,8 @@ struct KnownSensors {
     without_later: usize,
     /// The first reading in the range.
     oldest: Option<i64>,
+    /// The last reading.
+    newest: Option<i64>,
 }
 
 /// Reads up to [`SENSORS_MAX`] documents, including unflushed readings.
@@ -250,6 +286,7 @@ async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64
             known.without_later += usize::from(last < range.end);
             let first = first.max(range.start);
             known.oldest = Some(known.oldest.map_or(first, |oldest| oldest.min(first)));
+            known.newest = known.newest.max(Some(last));
         }
         seen += documents.len();
         after = next;

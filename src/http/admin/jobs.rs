@@ -77,7 +77,7 @@ pub async fn outdated(parameters: Parameters) -> ApiResult<Json<Value>> {
 fn find_job<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
     let job = app.jobs.find(name);
     job.map(|job| &**job)
-        .ok_or_else(|| ApiError::Bad(format!("unknown job {name:?}: list the jobs with GET /api/v1/jobs")))
+        .ok_or_else(|| ApiError::NotFound(format!("unknown job {name:?}: list the jobs with GET /api/v1/jobs")))
 }
 
 /// The state of all jobs.

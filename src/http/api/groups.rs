@@ -28,7 +28,7 @@ pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
 /// Finds a group of a database by name.
 fn find_rule(app: &App, database: &str, name: &str) -> ApiResult<GroupRule> {
     app.groups.for_database(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
-        ApiError::Bad(format!(
+        ApiError::NotFound(format!(
             "database {database:?} has no group {name:?}: list the groups with GET /api/v1/groups, or declare it in [[groups]] of \
              the configuration"
         ))

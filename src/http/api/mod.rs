@@ -1,5 +1,6 @@
 //! The native API: readings, summaries, sensors, metadata, lists, the live tail, and writes.
 
+pub(crate) mod delete;
 pub(crate) mod documents;
 pub(crate) mod explain;
 pub(crate) mod groups;

@@ -251,7 +251,7 @@ pub(super) async fn run_statement(
 }
 
 /// Runs a statement that changes something, and writes it to the audit trail. See [`change`].
-pub(super) async fn run_change(
+pub(crate) async fn run_change(
     app: &App,
     requester: &Requester,
     statement: &Statement,
@@ -272,7 +272,8 @@ fn log_change(
     changed: &ApiResult<Option<String>>,
 ) {
     // Forbidden attempts are logged as denials, invalid ones not at all.
-    if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
+    let is_ignored = |status| matches!(status, StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+    if matches!(changed, Err(error) if is_ignored(error.status())) {
         return;
     }
     let outcome = changed.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());

@@ -113,7 +113,7 @@ pub async fn show_bucket(
     let found = bucket_names(&app, &requester).await.map(|names| names.into_iter().find(|name| bucket_id(name) == id));
     respond(found.and_then(|name| match name {
         Some(name) => Ok(Json(bucket(&name, &app.query.settings())).into_response()),
-        None => Err(bad("bucket not found")),
+        None => Err(ApiError::NotFound("bucket not found".to_owned())),
     }))
 }
 
@@ -287,11 +287,7 @@ impl Deletion {
                 Ok(None)
             }
             "_measurement" | "_field" | "_value" | "time" => Err(self.unsupported()),
-            _ => {
-                let left = Box::new(Expr::Reference { name, kind: Some(ReferenceKind::Tag) });
-                let right = Box::new(Expr::Literal(Literal::String(value)));
-                Ok(Some(Expr::Binary { operator: Operator::Eq, left, right }))
-            }
+            _ => Ok(Some(compare_tag(name, Operator::Eq, Literal::String(value)))),
         }
     }
 
@@ -303,7 +299,14 @@ impl Deletion {
     }
 }
 
-fn and(left: Option<Expr>, right: Expr) -> Expr {
+/// Compares a tag with a value.
+pub(crate) fn compare_tag(name: String, operator: Operator, value: Literal) -> Expr {
+    let left = Box::new(Expr::Reference { name, kind: Some(ReferenceKind::Tag) });
+    Expr::Binary { operator, left, right: Box::new(Expr::Literal(value)) }
+}
+
+/// Joins conditions by AND.
+pub(crate) fn and(left: Option<Expr>, right: Expr) -> Expr {
     match left {
         Some(left) => Expr::Binary { operator: Operator::And, left: Box::new(left), right: Box::new(right) },
         None => right,
@@ -311,7 +314,7 @@ fn and(left: Option<Expr>, right: Expr) -> Expr {
 }
 
 /// Parses a condition.
-fn condition(text: &str) -> ApiResult<Expr> {
+pub(crate) fn condition(text: &str) -> ApiResult<Expr> {
     let invalid = || bad(format!("invalid request; error parsing predicate {text:?}"));
     let parsed = parse_statements(&format!("DELETE WHERE {text}"), None).map_err(|_| invalid())?;
     match <[Statement; 1]>::try_from(parsed) {

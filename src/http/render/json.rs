@@ -240,7 +240,8 @@ fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String
     }
 }
 
-/// Makes `{"accepted":n,"rejected":[…]}`, with `rejected_total` if more readings were rejected than are listed.
+/// Makes `{"accepted":n,"rejected":[…]}`, with `error` and `code` if readings were rejected, and
+/// `rejected_total` if more were than are listed.
 pub fn ack_json(ack: &Ack) -> String {
     let mut out = String::new();
     put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
@@ -255,7 +256,12 @@ pub fn ack_json(ack: &Ack) -> String {
     if ack.rejected.count > ack.rejected.reported.len() {
         put(&mut out, format_args!(",\"rejected_total\":{}", ack.rejected.count));
     }
-    if ack.rejected.count > 0 {
+    if let Some(first) = ack.rejected.reported.first() {
+        out.push_str(",\"error\":");
+        string(
+            &mut out,
+            &format!("{} rejected, the first in line {}: {}", ack.rejected.count, first.line, first.reason),
+        );
         put(&mut out, format_args!(",\"code\":\"{REJECTED}\""));
     }
     out.push('}');

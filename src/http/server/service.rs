@@ -143,7 +143,11 @@ impl HttpService {
             self.log_denied(stale.label(), context, None);
             return refuse_connection(&self.app, request, stale, dialect).await;
         }
-        let caller = match self.authorize(&request, endpoint, context) {
+        let caller = self.authorize(&request, endpoint, context).and_then(|caller| {
+            endpoint.map_or(Ok(()), |endpoint| endpoint.check_media_type(request.headers()))?;
+            Ok(caller)
+        });
+        let caller = match caller {
             Ok(caller) => caller,
             Err(error) => {
                 let (parts, mut body) = request.into_parts();

@@ -13,6 +13,41 @@ fn names(server: &Server) -> Vec<String> {
     rows.map(|row| row[0].as_str().unwrap().to_owned()).collect()
 }
 
+/// Regression: only `SHOW DATABASES` listed databases, and unknown ones were answered with 400.
+#[test]
+fn databases_are_listed_with_what_the_caller_may_see() {
+    let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
+    let first = server.first_token().expect("a token");
+    let ask = |method: &str, path: &str, body: &str, token: &str| {
+        let headers = [("authorization", &*format!("Token {token}"))];
+        http::request(method, &server.url(path), body.as_bytes(), &headers).expect("an answer")
+    };
+    ask("POST", "/write?db=plant&precision=s", "m,s=1 v=1 1768485600\nm,s=2 v=1 1768489200", &first).expect(204);
+    ask("POST", "/write?db=other&precision=s", "m v=1 1768485600", &first).expect(204);
+    let reader = ask("POST", "/api/v1/tokens", r#"{"name":"reader","read":["plant"]}"#, &first).expect(201).json();
+    let writer = ask("POST", "/api/v1/tokens", r#"{"name":"writer","write":["plant"]}"#, &first).expect(201).json();
+    let list = |token: &str| ask("GET", "/api/v1/databases", "", token).expect(200).json()["databases"].clone();
+    let seen = json!({
+        "name": "plant", "sensors": 2, "first_seen": "2026-01-15T14:00:00Z", "last_seen": "2026-01-15T15:00:00Z",
+    });
+    assert_eq!(list(text_at(&reader, "token")), json!([seen]));
+    assert_eq!(list(text_at(&writer, "token")), json!([{ "name": "plant" }]));
+    let all = list(&first);
+    assert_eq!((&all[0]["name"], &all[1]["settings"]["kept"]), (&json!("other"), &json!("inf")), "{all}");
+    for path in ["/api/v1/databases/nowhere", "/api/v1/jobs/nothing", "/api/v1/groups/nothing"] {
+        assert_eq!(ask("GET", path, "", &first).expect(404).json()["code"], "not_found", "{path}");
+    }
+}
+
+#[test]
+fn csv_is_refused_where_json_is_expected() {
+    let csv = [("content-type", "text/csv; charset=utf-8")];
+    for (method, path) in [("POST", "/api/v1/readings?db=csv"), ("PUT", "/api/v1/databases/csv")] {
+        let refused = http::request(method, &shared().url(path), b"sensor,value\na,1\n", &csv).unwrap().expect(415);
+        assert_eq!(refused.json()["code"], "unsupported_media_type", "{path}: {}", refused.text());
+    }
+}
+
 #[test]
 fn a_write_without_a_name_goes_to_the_default_database() {
     for (number, write) in

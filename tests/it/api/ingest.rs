@@ -56,7 +56,7 @@ fn many_messages_are_mapped_in_bulk() {
 #[test]
 fn unknown_mappings_and_bad_messages_are_refused() {
     let client = client("ingest-refused");
-    let unknown = http::post(&client.url("/api/v1/ingest/thermometer", ""), "{}", &[]).expect(400);
+    let unknown = http::post(&client.url("/api/v1/ingest/thermometer", ""), "{}", &[]).expect(404);
     assert!(
         unknown.text().contains("there is no mapping") && unknown.text().contains("chirpstack"),
         "{}",

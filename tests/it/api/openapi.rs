@@ -43,7 +43,8 @@ fn every_listed_endpoint_is_described_and_served() {
         let answer = request(send_method(&method, &path), &shared().url(&target(&path)), b"", &[]).expect("an answer");
         let answers = &document["paths"][&path][method.to_lowercase()]["responses"];
         assert!(answers[answer.status.to_string()].is_object(), "{method} {path}: {} is not described", answer.status);
-        assert!(![404, 405].contains(&answer.status), "{method} {path} is not served");
+        let is_served = answer.status != 405 && !answer.text().contains("no endpoint");
+        assert!(is_served, "{method} {path} is not served");
     }
 }
 

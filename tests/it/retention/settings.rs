@@ -114,8 +114,8 @@ fn unknown_settings_are_refused_by_name() {
         assert_eq!(server.set(name, "{}").status, 400, "{name}");
     }
     assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
-    let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(400).json();
-    assert_eq!(unknown, json!({"error": "database not found: w", "code": "retention_policy"}));
+    let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(404).json();
+    assert_eq!(unknown, json!({"error": "database not found: w", "code": "not_found"}));
 }
 
 #[test]

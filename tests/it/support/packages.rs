@@ -13,6 +13,8 @@ pub enum Package {
     Influxdb,
     /// PyPI `opentelemetry-exporter-otlp-proto-http` 1.45, with the SDK.
     OtlpExporter,
+    /// PyPI `openapi-python-client` 0.29, which makes a client of `/openapi.json`.
+    OpenapiPythonClient,
     /// PyPI `zstandard` 0.25, for the decoder of sealed days.
     Zstandard,
     /// PyPI `PyYAML` 6, for the page's snippets.
@@ -90,6 +92,7 @@ impl Package {
             Package::InfluxdbClient => "the PyPI package influxdb-client 1.50",
             Package::Influxdb => "the PyPI package influxdb 5.3",
             Package::OtlpExporter => "the PyPI package opentelemetry-exporter-otlp-proto-http 1.45",
+            Package::OpenapiPythonClient => "the PyPI package openapi-python-client 0.29",
             Package::Zstandard => "the PyPI package zstandard 0.25",
             Package::PyYaml => "the PyPI package PyYAML 6",
             Package::Gxx => "`g++` of the Debian package g++",
@@ -114,6 +117,7 @@ impl Package {
             Package::InfluxdbClient => python_with("influxdb-client", "1.50."),
             Package::Influxdb => python_with("influxdb", "5.3."),
             Package::OtlpExporter => python_with("opentelemetry-exporter-otlp-proto-http", "1.45."),
+            Package::OpenapiPythonClient => python_with("openapi-python-client", "0.29."),
             Package::Zstandard => python_with("zstandard", "0.25."),
             Package::PyYaml => python_with("PyYAML", "6."),
             Package::Gxx => tool("g++", "--version", "g++"),
