@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::QueryError;
 use super::influx::StatementFailure;
@@ -57,14 +57,48 @@ pub async fn patiently<T, E: Transient, F: Future<Output = Result<T, E>>>(
     // Wait for at most nine tenths of the time left, so that the client gets the actual error instead of a timeout.
     let deadline = Instant::now() + options.wait.min(left / 10 * 9);
     let mut pause = PAUSE.start;
+    let mut began = Instant::now();
+    let mut answer = ask().await;
     loop {
-        let began = Instant::now();
-        let answer = ask().await;
-        let now = Instant::now();
-        if now >= deadline || !matches!(&answer, Err(error) if error.is_transient()) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left < PAUSE.start || !matches!(&answer, Err(error) if error.is_transient()) {
             return answer;
         }
-        tokio::time::sleep_until(deadline.min(now + pause.max(now - began))).await;
+        // Leave half of the time to the last attempts.
+        tokio::time::sleep(pause.max(began.elapsed()).min(left / 2)).await;
         pause = (2 * pause).min(PAUSE.end);
+        began = Instant::now();
+        // To find out that the store is still away takes seconds, which must not outlast the deadline.
+        let is_away = matches!(&answer, Err(error) if error.store_error().is_some());
+        answer = if is_away {
+            let Ok(next) = timeout_at(deadline, ask()).await else { return answer };
+            next
+        } else {
+            ask().await
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::config::Settings;
+
+    /// Regression: an attempt that began within `query.wait` took as long as MongoDB's server selection, 3 s more.
+    #[tokio::test]
+    async fn no_attempt_outlasts_the_wait_for_the_store() {
+        let options = QuerySettings { wait: Duration::from_millis(50), ..Settings::default().query };
+        let attempts = Cell::new(0);
+        let ask = || async {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() > 1 {
+                std::future::pending::<()>().await;
+            }
+            Err::<(), _>(QueryError::Storage(StorageError::Unavailable("away".to_owned())))
+        };
+        let answer = patiently(&options, Duration::from_secs(60), ask).await;
+        assert!(answer.is_err_and(|error| error.is_transient()) && attempts.get() == 2);
     }
 }

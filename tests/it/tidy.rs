@@ -42,7 +42,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("catalog", 1_750),
     ("members", 1_430),
     ("buffer", 5_933),
-    ("ingest", 4_785),
+    ("ingest", 4_805),
     ("query", 9_753),
     ("backup", 2_010),
     ("verify", 1_060),
