@@ -110,6 +110,8 @@ handles! {
     pub store_up: gauge!("hourglass_store_up", "1 while the store answers and can be used as configured, 0 if not");
     pub suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total",
         "Timestamps that look like another unit than the declared one");
+    pub early: counter!("hourglass_ingest_timestamps_early_total",
+        "Timestamps before 2000, as devices without a clock send them");
     pub drifted: counter!("hourglass_ingest_values_drifted_total",
         "Values of another type than their field's that are kept beside it");
     pub unlike_readings: counter!("hourglass_ingest_readings_unlike_kind_total",

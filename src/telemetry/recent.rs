@@ -1,7 +1,7 @@
 //! Samples of the last half hour for `/api/v1/overview`: rates, ack times, readings not stored yet, and the growth of
 //! the store. It serves installations without Prometheus. An ack costs one atomic addition; everything else is sampled.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use serde::Serialize;
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of samples: half an hour.
 const SAMPLES_MAX: usize = 360;
+/// Maximum number of senders whose timestamps before 2000 are counted.
+const SENDERS_MAX: usize = 100;
 /// Minimum time of observation before the growth of the store is reported.
 const GROWTH_AFTER: Duration = Duration::from_secs(600);
 
@@ -23,6 +25,8 @@ const BUCKETS: usize = 128;
 pub struct Recent {
     acks: [AtomicU64; BUCKETS],
     history: Mutex<History>,
+    /// Timestamps before 2000 since the start, by the name of the sender's token.
+    early: Mutex<BTreeMap<String, u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +70,7 @@ pub struct Disk {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { acks: std::array::from_fn(|_| AtomicU64::new(0)), history: Mutex::default() }
+        Self { acks: std::array::from_fn(|_| AtomicU64::new(0)), history: Mutex::default(), early: Mutex::default() }
     }
 }
 
@@ -75,6 +79,22 @@ impl Recent {
     pub fn note_ack(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.acks[bucket(micros)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts timestamps before 2000. Names of further senders than [`SENDERS_MAX`] are not kept.
+    pub fn note_early(&self, sender: &str, count: u64) {
+        let mut early = self.early.lock();
+        if let Some(sum) = early.get_mut(sender) {
+            *sum += count;
+        } else if early.len() < SENDERS_MAX {
+            early.insert(sender.to_owned(), count);
+        }
+    }
+
+    /// Returns the senders of timestamps before 2000, and how many each has sent since the start.
+    #[must_use]
+    pub fn early_senders(&self) -> BTreeMap<String, u64> {
+        self.early.lock().clone()
     }
 
     /// Records the free bytes on the disk of the WAL.

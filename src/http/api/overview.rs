@@ -63,6 +63,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "jobs": jobs::list_json(&app.jobs),
         "backup": { "completed": time_from_ms(backups.completed), "proved": time_from_ms(backups.proved) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
+        "early_timestamps": recent.early_senders(),
         "samples": samples,
     }))
 }

@@ -36,6 +36,9 @@ const LINE_BYTES: usize = 48;
 /// Maximum number of sensors for which a request allocates room in advance.
 const SENSORS_EXPECTED: usize = 4096;
 
+/// The year 2000. Earlier timestamps usually come from devices that have no time yet, and count from 1970.
+const PLAUSIBLE_FROM: i64 = 946_684_800_000_000_000;
+
 /// The number of findings of one kind in a request, and the first of them.
 #[derive(Debug)]
 pub struct Tally<T> {
@@ -79,6 +82,8 @@ pub struct ValidatedBody {
     pub undated_span: i64,
     /// Timestamps that look as if they were in another unit than declared, with the likely unit.
     pub suspect_units: Tally<&'static str>,
+    /// Timestamps before [`PLAUSIBLE_FROM`], in nanoseconds since the epoch.
+    pub early_times: Tally<i64>,
     /// Values that are kept in drift fields, with the names of these fields.
     pub drifted_values: Tally<String>,
     /// Accepted readings that do not conform to the kinds of their sensors.
@@ -357,6 +362,8 @@ impl<'a> Validator<'a> {
                     return self.reject(point.refuse(0, Reason::UndeclaredUnit { number, unit }));
                 }
                 self.validated.suspect_units.note(unit);
+            } else if time < PLAUSIBLE_FROM {
+                self.validated.early_times.note(time);
             }
         }
         if let Some(kind) = &self.locals[local].kind

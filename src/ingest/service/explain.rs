@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
-use super::write::{kind_warning, unit_warning};
+use super::write::{kind_warning, time_warnings};
 use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
@@ -87,7 +87,7 @@ impl Ingest {
         if !arrival.is_partial && validated.rejected.count > 0 {
             validated.discard_readings();
         }
-        let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
+        let mut warnings: Vec<String> = time_warnings(&validated, arrival.precision).collect();
         warnings.extend(kind_warning(&validated.kind_faults));
         let quotas = QuotaCharge::new(&caller, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&validated).err());

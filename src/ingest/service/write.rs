@@ -20,6 +20,7 @@ use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
 use crate::lanes::{SMALL_BODY_BYTES, Slice};
+use crate::reading::time::rfc3339;
 use crate::reading::{Limits, Precision};
 use crate::wire::Points;
 
@@ -116,7 +117,12 @@ impl Ingest {
         quotas.check(&validated)?;
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         self.metrics.suspect_timestamps.increment(validated.suspect_units.count as u64);
-        let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
+        let mut warnings: Vec<String> = time_warnings(&validated, arrival.precision).collect();
+        if validated.early_times.count > 0 {
+            let count = validated.early_times.count as u64;
+            self.metrics.early.increment(count);
+            self.metrics.recent.note_early(arrival.caller.name(), count);
+        }
         if let Some(warning) = drift_warning(&validated.drifted_values) {
             self.metrics.drifted.increment(validated.drifted_values.count as u64);
             warnings.push(warning);
@@ -284,9 +290,17 @@ pub(super) fn kind_warning(kind_faults: &Tally<KindFault>) -> Option<String> {
     Some(format!("{count} {are} not as the kind {kind} says, the first one because field {fault}"))
 }
 
-/// Returns the warning about timestamps that look as if they were in another unit than declared.
-pub(super) fn unit_warning(suspect_units: &Tally<&'static str>, declared: Precision) -> Option<String> {
-    let unit = suspect_units.first?;
-    let count = suspect_units.count;
-    Some(format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name()))
+/// Returns the warnings about timestamps that look as if they were in another unit than declared, or are implausible.
+pub(super) fn time_warnings(validated: &ValidatedBody, declared: Precision) -> impl Iterator<Item = String> {
+    let ValidatedBody { suspect_units, early_times, .. } = validated;
+    let unit = suspect_units.first.map(|unit| {
+        let count = suspect_units.count;
+        format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name())
+    });
+    let early = early_times.first.map(|first| {
+        let count = early_times.count;
+        let first = rfc3339(first);
+        format!("{count} timestamps are before 2000, the first is {first}: a device without a clock sends no timestamp")
+    });
+    unit.into_iter().chain(early)
 }

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{create, start_with_auth, with};
 
 fn lines(measurement: &str, from: usize, count: usize) -> String {
-    (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()
+    (from..from + count).map(|n| format!("{measurement} v={n} 1768485600000{n:06}\n")).collect()
 }
 
 /// Returns how often a `token` or `database` was `warned` or `refused`, by quota.

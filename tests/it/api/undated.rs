@@ -79,3 +79,19 @@ fn concurrent_requests_lose_no_undated_reading() {
     assert_eq!(times.len(), THREADS * REQUESTS * 2);
     assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
 }
+
+/// Regression: a device that sent its uptime as the timestamp got a 204, and its readings landed in 1970.
+#[test]
+fn early_timestamps_are_warned_of_and_counted_by_sender() {
+    let server = Server::start("embedded");
+    let url = server.url("/write?db=d&precision=s");
+    let lines = "m v=1 12\nm v=2 13\nm v=3 946684799\nm v=4 946684800";
+    let kept = http::post(&url, lines, &[]).expect(204);
+    let warning =
+        "3 timestamps are before 2000, the first is 1970-01-01T00:00:12Z: a device without a clock sends no timestamp";
+    assert_eq!(kept.header("x-hourglass-warning"), Some(warning));
+    assert_eq!(http::post(&url, "m v=5 1768485600\nm v=6", &[]).expect(204).header("x-hourglass-warning"), None);
+    let overview = server.fetch("/api/v1/overview");
+    assert_eq!(overview["early_timestamps"], json!({"anybody": 3}));
+    assert!(http::get(&server.url("/metrics")).text().contains("\nhourglass_ingest_timestamps_early_total 3\n"));
+}
