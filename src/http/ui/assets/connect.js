@@ -18,11 +18,13 @@ export function connect(container, { caller, database }) {
     id: SNIPPETS.some(({ id }) => id === wanted.get("with")) ? wanted.get("with") : "curl",
     measurement: wanted.get("m") ?? "climate",
     sensor: wanted.get("s") ?? "temp-01",
+    address: wanted.get("at") ?? location.origin,
   };
   // The token created here, and the id of its snippet.
   const code = h("code");
   const aside = h("div", { class: "row" });
   const hint = h("p", { class: "hint" });
+  const reach = h("p", { class: "hint" });
   const tabs = h("div");
   const incoming = h("div");
 
@@ -32,7 +34,7 @@ export function connect(container, { caller, database }) {
     const snippet = SNIPPETS.find(({ id }) => id === chosen.id);
     // Without authentication, snippets have no token. A new token may only write.
     const token = caller.token_needed ? (snippet.needs || createdToken?.database !== database ? undefined : createdToken.token) : null;
-    code.textContent = snippet.write({ origin: location.origin, database, ...chosen, token });
+    code.textContent = snippet.write({ origin: chosen.address.replace(/\/+$/, ""), database, ...chosen, token });
     show(aside, canCreateToken && !snippet.needs && tokenControl(database, (token) => {
       createdToken = { database, token };
       draw();
@@ -40,6 +42,7 @@ export function connect(container, { caller, database }) {
     }));
     watcher.wait(snippet.isOne ? { measurement: chosen.measurement, sensor: chosen.sensor } : null);
     show(hint, token === undefined ? tokenHint(snippet, database) : []);
+    show(reach, isLoopback(chosen.address) ? loopbackHint() : []);
     show(tabs, segments("With", SNIPPETS.map(({ id, name }) => [id, name]), chosen.id, (id) => {
       chosen.id = id;
       change({ with: id });
@@ -55,12 +58,22 @@ export function connect(container, { caller, database }) {
   show(container,
     title("Connect", "Paste one of these snippets into a device or a program. Its readings appear below."),
     card(null, tabs,
-      h("div", { class: "row" }, input("measurement", "m", "Measurement"), input("sensor", "s", "Sensor"), aside),
+      h("div", { class: "row" }, input("measurement", "m", "Measurement"), input("sensor", "s", "Sensor"), input("address", "at", "Address of hourglass"), aside),
       h("div", { class: "snippet" }, h("pre", { tabindex: "0", "aria-label": "Snippet" }, code), button("Copy", () => copy(code.textContent), { class: "primary copy" })),
-      hint),
+      hint, reach),
     card("Incoming readings", incoming));
   draw();
   return watcher.end;
+}
+
+/** Returns true for an address that only programs on this machine reach. */
+function isLoopback(address) {
+  return URL.canParse(address) && /^(localhost|127\..*|\[::1\])$/.test(new URL(address).hostname);
+}
+
+/** Explains how devices on the network reach the service. */
+function loopbackHint() {
+  return ["Only programs on this machine reach this address. For devices on your network, create a token, start with ", h("code", null, "hourglass serve --listen 0.0.0.0:8086"), ", and put this machine's address above."];
 }
 
 /** Explains how to create the token that the snippet needs. */
