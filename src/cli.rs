@@ -22,7 +22,7 @@ use crate::commands::{
     RenameCommand, SensorCommand, TailFlags, WriteFlags,
 };
 use crate::config::{self, Overrides, Problem, Settings};
-use crate::telemetry::logs;
+use crate::telemetry::{logs, version};
 
 /// Exit status for flags that contradict each other; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -33,7 +33,7 @@ const EXIT_CONFIG: u8 = 78;
 #[derive(Debug, Parser)]
 #[command(
     name = "hourglass",
-    version,
+    version = version::long(),
     after_help = "First steps: run `hourglass demo` to look around, or `hourglass serve` and copy the curl commands that it prints."
 )]
 pub struct Arguments {

@@ -11,6 +11,7 @@ use crate::cli::{
     self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, HealthcheckFlags, Request,
     WalCommand, with_settings, with_store,
 };
+use crate::telemetry::version;
 use crate::{app, commands, config};
 
 /// Parses the command line and runs its command.
@@ -75,7 +76,7 @@ fn run(command: Command) -> ExitCode {
             with_settings(folder, |settings| exit_code(commands::dead_letters_done(settings, ids)))
         }
         Command::Version => {
-            println!("hourglass {}", env!("CARGO_PKG_VERSION"));
+            println!("hourglass {}", version::long());
             ExitCode::SUCCESS
         }
         Command::Compact(flags) => with_store(flags, commands::compact),

@@ -16,6 +16,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 
 use super::recent::Recent;
+use super::version::{COMMIT, PROFILE};
 use crate::blocking;
 use crate::clock::now_seconds;
 use crate::wal::WalStats;
@@ -133,7 +134,9 @@ impl Metrics {
         let metrics = metrics::with_local_recorder(&*recorder, || {
             labels::register();
             help::describe();
-            gauge!("hourglass_build_info", "version" => version, "store" => store).set(1.0);
+            gauge!("hourglass_build_info",
+                "version" => version, "store" => store, "commit" => COMMIT, "profile" => PROFILE)
+            .set(1.0);
             Self::handles(&recorder)
         });
         Ok(metrics)

@@ -5,6 +5,7 @@ pub mod logs;
 pub mod metrics;
 mod paint;
 pub mod recent;
+pub mod version;
 
 pub use metrics::{Ledger, Metrics, TokenTerms};
 pub use paint::Paint;

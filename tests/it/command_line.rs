@@ -41,7 +41,8 @@ fn startup_prints_the_memory_budget_and_its_parts_on_request() {
 
 #[test]
 fn version_and_help_describe_the_program() {
-    let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));
+    // Tests have the feature for faults; a release also names its commit.
+    let version = format!("hourglass {} (debug, faults)\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(run(&["version"], &[]), (0, version.clone(), String::new()));
     assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
     let (code, help, _) = run(&["--help"], &[]);

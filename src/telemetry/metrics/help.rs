@@ -7,7 +7,10 @@ pub(super) fn describe() {
     let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
     let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);
     let spread = |name: &'static str, help: &'static str| describe_histogram!(name, help);
-    level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
+    level(
+        "hourglass_build_info",
+        "Always 1; the labels are the version, the commit and profile of the build, and the kind of store",
+    );
     level(
         "hourglass_backup_completed_timestamp_seconds",
         "When the last backup began that was written completely (hourglass backup create), in seconds since the epoch; 0 if none was",
