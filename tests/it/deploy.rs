@@ -167,6 +167,37 @@ fn every_config_key_in_deploy_exists() {
     assert!(variables >= 8 && dotted >= 10, "{variables} variables, {dotted} keys were found");
 }
 
+/// Regression: the package pinned every default, so that no upgrade could change one.
+#[test]
+fn the_configuration_of_the_package_has_only_comments_and_they_are_valid() {
+    let text = read("deploy/package/hourglass.toml");
+    let table: toml::Table = text.parse().expect("it is TOML");
+    assert!(table.values().all(|section| section.as_table().is_some_and(toml::Table::is_empty)), "{table:?}");
+    let lines = text.lines().map(|line| line.strip_prefix('#').filter(|key| !key.starts_with(' ')).unwrap_or(line));
+    let folder = Folder::new("package-config");
+    let file = folder.file("hourglass.toml");
+    fs::write(&file, lines.collect::<Vec<_>>().join("\n")).expect("a file can be written");
+    let checked = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// The alerts of the Prometheus operator are those of `prometheus/`, by the command at the top of its file.
+#[test]
+fn the_prometheus_rule_has_the_alerts() {
+    let Some(python) = require(Package::PyYaml) else { return };
+    let head = read("deploy/kubernetes/optional/rules.yaml");
+    let command = head.lines().find_map(|line| line.strip_prefix("#   ")).expect("a command");
+    let (command, _) = command.split_once(" | kubectl").expect("it applies the rule");
+    let made = run_program(Command::new("sh").args(["-c", command]).current_dir(root())).stdout;
+    let folder = Folder::new("rules");
+    fs::write(folder.file("rule.yaml"), made).expect("a file can be written");
+    let compare = "import sys, yaml\nrule, alerts = (yaml.safe_load(open(name)) for name in sys.argv[1:])\n\
+                   assert rule['kind'] == 'PrometheusRule' and rule['spec'] == alerts, rule";
+    let alerts = root().join("deploy/prometheus/alerts.yml");
+    let mut command = Command::new(python);
+    run_program(command.args(["-c", compare]).arg(folder.file("rule.yaml")).arg(alerts)).expect_success();
+}
+
 #[test]
 fn the_config_map_is_a_valid_configuration() {
     let manifest = read("deploy/kubernetes/10-config.yaml");
