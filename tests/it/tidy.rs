@@ -43,7 +43,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_430),
     ("buffer", 5_933),
     ("ingest", 4_805),
-    ("query", 9_753),
+    ("query", 9_763),
     ("backup", 2_010),
     ("verify", 1_060),
     ("edits", 480),
