@@ -90,9 +90,13 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         }
         // Another process or the operator may have emptied the folder.
         let is_usable = |current: &Current| current.bytes < self.limits.segment_bytes && current.path.exists();
-        let mut current = match self.current.take().filter(is_usable) {
-            Some(current) => current,
-            None => self.begin(first_id)?,
+        let mut current = match self.current.take() {
+            Some(current) if is_usable(&current) => current,
+            earlier => {
+                // `sync` reaches the current segment only.
+                earlier.map_or(Ok(()), |earlier| earlier.file.sync_data())?;
+                self.begin(first_id)?
+            }
         };
         current.file.write_all(&lines)?;
         current.bytes += lines.len() as u64;

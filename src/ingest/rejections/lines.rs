@@ -1,5 +1,5 @@
 //! Rejected lines on disk, bounded in bytes and age. They are kept without any guarantee: the sender knows that they
-//! were rejected, and a crash may lose the lines of the last seconds.
+//! were rejected, and a crash may lose the lines of the last seconds. A sender that is told nothing has them synced.
 
 use std::collections::HashMap;
 use std::io;
@@ -134,6 +134,15 @@ impl KeptLines {
         disk.file.expire(SystemTime::now() - self.keep)?;
         // Append in small parts, so that a segment does not grow far beyond its limit.
         lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
+    }
+
+    /// Writes the queued lines, and makes them durable.
+    ///
+    /// # Errors
+    /// If the disk fails. The lines may be lost then.
+    pub fn sync(&self) -> io::Result<()> {
+        self.save()?;
+        self.disk.lock().file.sync()
     }
 
     /// Calls `take` for each line with an id above `after_id`, oldest first, until it breaks.

@@ -116,6 +116,15 @@ impl Rejections {
         self.note_written(blocking::spawn(move || lines.save()).await);
     }
 
+    /// Makes the lines of earlier requests durable.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub async fn sync(&self) -> std::io::Result<()> {
+        let lines = self.lines.clone();
+        blocking::spawn(move || lines.sync()).await.map_err(std::io::Error::other)?
+    }
+
     /// Logs a failed write, unless the previous one failed too.
     fn note_written(&self, written: Result<std::io::Result<()>, tokio::task::JoinError>) {
         let Ok(Err(error)) = written else {
