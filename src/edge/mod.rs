@@ -10,6 +10,7 @@ mod proxies;
 mod request_lines;
 mod stream;
 mod tls;
+mod tls_client;
 
 pub use accept::{Connection, Listener, serve, wait_for_stop};
 pub use connection_limits::{Bounds, ConnectionLimits};
@@ -18,3 +19,4 @@ pub use peer::{Peer, StaleCertificate};
 pub use proxies::TrustedProxies;
 pub use stream::Stream;
 pub use tls::{Acceptor, Tls, TlsError};
+pub use tls_client::{ClientFiles, ClientStream, connect_tls};

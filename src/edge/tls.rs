@@ -50,6 +50,9 @@ pub enum TlsError {
     /// The revocation lists are unusable.
     #[error("cannot use tls.client_crl_file: {0}")]
     ClientCrl(String),
+    /// The handshake with a server failed, or cannot begin.
+    #[error("TLS failed: {0}")]
+    Client(String),
 }
 
 /// The TLS configuration in use, and the files it comes from.
@@ -299,7 +302,7 @@ fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
 ///
 /// # Errors
 /// If there are none, or the file cannot be read.
-fn items<T: PemObject>(key: &'static str, file: &Path) -> Result<Vec<T>, TlsError> {
+pub(super) fn items<T: PemObject>(key: &'static str, file: &Path) -> Result<Vec<T>, TlsError> {
     let read = T::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| file_error(key, file, &error))?;
     if found.is_empty() {
@@ -308,6 +311,6 @@ fn items<T: PemObject>(key: &'static str, file: &Path) -> Result<Vec<T>, TlsErro
     Ok(found)
 }
 
-fn file_error(key: &'static str, file: &Path, error: &pem::Error) -> TlsError {
+pub(super) fn file_error(key: &'static str, file: &Path, error: &pem::Error) -> TlsError {
     TlsError::File { key, file: file.display().to_string(), reason: error.to_string() }
 }
