@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::lists::{self, Lists};
 use super::memory::MEMORY_MIN;
+use super::mqtt::MqttSettings;
 use super::resolve::KeyReader;
 use super::sections::Key;
 use super::settings::{

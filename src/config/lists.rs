@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::mqtt::{self, MqttSettings};
 use super::settings::{CopySettings, GroupSettings};
 use crate::kinds::{Kind, Kinds};
 
@@ -9,7 +10,7 @@ use crate::kinds::{Kind, Kinds};
 const ENTRIES_MAX: usize = 64;
 
 /// The dotted names of the lists.
-pub const LISTS: [&str; 4] = ["groups", "kinds", "meta.copy", "meta.text"];
+pub const LISTS: [&str; 5] = ["groups", "kinds", "meta.copy", "meta.text", "mqtt"];
 
 /// Values that are lists of tables.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +19,7 @@ pub struct Lists {
     pub text: Vec<String>,
     pub kinds: Kinds,
     pub groups: Vec<GroupSettings>,
+    pub mqtt: Vec<MqttSettings>,
 }
 
 /// The lists in a file. `layers` reads everything else.
@@ -27,6 +29,7 @@ struct FileLists {
     meta: FileMeta,
     kinds: Vec<Kind>,
     groups: Vec<GroupSettings>,
+    mqtt: Vec<MqttSettings>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -49,19 +52,25 @@ pub struct ListError {
 /// If an entry is invalid.
 pub fn read(text: &str) -> Result<Lists, ListError> {
     let file: FileLists = toml::from_str(text).map_err(|error| {
+        let message = error.message();
         let message =
-            format!("in one of the lists [[groups]], [[kinds]], [[meta.copy]] and meta.text: {}", error.message());
+            format!("in one of the lists [[groups]], [[kinds]], [[meta.copy]], [[mqtt]] and meta.text: {message}");
         ListError { span: error.span(), message }
     })?;
     check(&file).map_err(|message| ListError { span: None, message })?;
     let FileMeta { copy: copies, text } = file.meta;
-    Ok(Lists { copies, text, kinds: Kinds::new(file.kinds), groups: file.groups })
+    Ok(Lists { copies, text, kinds: Kinds::new(file.kinds), groups: file.groups, mqtt: file.mqtt })
 }
 
 fn check(lists: &FileLists) -> Result<(), String> {
-    let FileLists { meta: FileMeta { copy: copies, text }, kinds, groups } = lists;
-    let lengths =
-        [("groups", groups.len()), ("kinds", kinds.len()), ("meta.copy", copies.len()), ("meta.text", text.len())];
+    let FileLists { meta: FileMeta { copy: copies, text }, kinds, groups, mqtt } = lists;
+    let lengths = [
+        ("groups", groups.len()),
+        ("kinds", kinds.len()),
+        ("meta.copy", copies.len()),
+        ("meta.text", text.len()),
+        ("mqtt", mqtt.len()),
+    ];
     for (list, entries) in lengths {
         if entries > ENTRIES_MAX {
             return Err(format!("[[{list}]] has {entries} entries, more than {ENTRIES_MAX}"));
@@ -94,7 +103,8 @@ fn check(lists: &FileLists) -> Result<(), String> {
             return Err(format!("[[kinds]] {name:?}: unique: {path:?} is empty, has a colon, or contains another one"));
         }
     }
-    check_groups(groups)
+    check_groups(groups)?;
+    mqtt::check(mqtt)
 }
 
 fn check_groups(groups: &[GroupSettings]) -> Result<(), String> {

@@ -11,6 +11,7 @@ mod layers;
 mod lists;
 mod machine;
 mod memory;
+mod mqtt;
 mod nearest;
 mod problem;
 mod resolve;
@@ -32,6 +33,7 @@ pub use derived::{FLUSHES_MAX, bound, bound_ns};
 #[cfg(test)]
 pub use derived::{one_shard, small};
 pub use keys::*;
+pub use mqtt::{BrokerUrl, MqttSettings, MqttVersion};
 pub use problem::{ConfigSource, Problem};
 pub use sections::Key;
 pub use settings::{

@@ -34,6 +34,8 @@ macro_rules! sections {
             pub kinds: Kinds,
             /// `[[groups]]`: groups of sensors.
             pub groups: Vec<GroupSettings>,
+            /// `[[mqtt]]`: brokers whose messages are stored.
+            pub mqtt: Vec<MqttSettings>,
         }
 
         impl Settings {
@@ -42,8 +44,9 @@ macro_rules! sections {
             /// # Errors
             /// If an entry is invalid.
             pub fn declare(&mut self, text: &str) -> Result<(), String> {
-                let Lists { copies, text, kinds, groups } = lists::read(text).map_err(|error| error.message)?;
+                let Lists { copies, text, kinds, groups, mqtt } = lists::read(text).map_err(|error| error.message)?;
                 (self.copies, self.text, self.kinds, self.groups) = (copies, text, kinds, groups);
+                self.mqtt = mqtt;
                 Ok(())
             }
         }
@@ -79,6 +82,7 @@ macro_rules! sections {
                 text: lists.text.clone(),
                 kinds: lists.kinds.clone(),
                 groups: lists.groups.clone(),
+                mqtt: lists.mqtt.clone(),
             }
         }
     };

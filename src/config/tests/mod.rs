@@ -1,6 +1,7 @@
 //! Tests all layers together: their order, and every class of problem.
 
 mod default_file;
+mod mqtt;
 
 use std::path::Path;
 use std::time::Duration;
