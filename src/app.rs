@@ -32,6 +32,7 @@ use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::lanes::{LaneRuntimes, Lanes};
 use crate::memory;
+use crate::mqtt;
 use crate::query::Query;
 use crate::query::influx::sensor_test;
 use crate::store::MergedView;
@@ -167,10 +168,12 @@ async fn serve(
     let edits = Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, stopping.clone());
     let edits = Arc::new(edits);
     let jobs = upkeep::start(&ingest, opened.compact_job(), lanes.clone(), metrics.clone());
+    let (subscribers, subscriptions) = mqtt::start(&ingest, &access, &lanes, &metrics, &stopping);
     let app = Arc::new(App {
         lanes,
         jobs,
         ingest,
+        mqtt: subscribers,
         query,
         access,
         audit,
@@ -194,7 +197,7 @@ async fn serve(
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
     let addresses = listeners.addresses;
     let waiting = app.waiting();
-    let server = listeners.serve(&settings, app.clone(), &stopping, hangups);
+    let server = listeners.serve(&settings, app.clone(), &stopping, hangups, subscriptions);
     on_ready(Ready {
         settings: &settings,
         addresses,

@@ -18,6 +18,7 @@ pub mod kinds;
 pub mod lanes;
 pub mod members;
 mod memory;
+pub mod mqtt;
 pub mod query;
 pub(crate) mod side_file;
 pub mod tcp;

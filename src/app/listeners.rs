@@ -76,13 +76,15 @@ impl Listeners {
         Ok(Self { http, status, https, lines, tls, addresses })
     }
 
-    /// Serves on all listeners until `stopping` is true. The task ends once all requests under way have ended.
+    /// Serves on all listeners until `stopping` is true. The task ends once all requests under way and the tasks in
+    /// `serving` have ended.
     pub fn serve(
         self,
         settings: &Settings,
         app: Arc<App>,
         stopping: &watch::Receiver<bool>,
         hangups: Signal,
+        mut serving: JoinSet<()>,
     ) -> JoinHandle<()> {
         let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
@@ -92,7 +94,6 @@ impl Listeners {
         let proxies = Arc::new(TrustedProxies::new(&settings.server.trusted_proxies));
         let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), drain_timeout };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
-        let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
             let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };

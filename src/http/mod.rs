@@ -33,6 +33,7 @@ use crate::config::Settings;
 use crate::edits::Edits;
 use crate::ingest::Ingest;
 use crate::lanes::Lanes;
+use crate::mqtt::SubscriberState;
 use crate::query::Query;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
@@ -96,6 +97,8 @@ pub struct App {
     /// Stopped before `ingest`.
     pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
+    /// The subscribers of MQTT brokers.
+    pub mqtt: Vec<Arc<SubscriberState>>,
     pub query: Arc<Query>,
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,

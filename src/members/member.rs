@@ -319,6 +319,7 @@ impl Member {
         self.clock.rise_above(registry.floor);
         note_registry_time(registry);
         let new = self.registry_view.adopt(registry, self.opening, read);
+        self.registry_view.note_live_folders(self.live(registry).map(|log| log.folder).collect());
         self.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
         if new.is_empty() {
             return;
@@ -346,10 +347,32 @@ impl Member {
     }
 
     fn is_leader_in(&self, registry: &MemberRegistry) -> bool {
+        self.live(registry).map(|log| log.opening).min() == Some(self.opening)
+    }
+
+    fn live<'r>(&self, registry: &'r MemberRegistry) -> impl Iterator<Item = &'r RegistryEntry> {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
+        let own = self.opening;
         let is_live =
-            |log: &&RegistryEntry| log.takeover.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
-        registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
+            move |log: &&RegistryEntry| log.takeover.is_none() && (log.seen_ms > oldest_ms || log.opening == own);
+        registry.logs.iter().filter(is_live)
+    }
+
+    /// Returns true if this member is the one of all live members that does the work with this key. While the registry
+    /// cannot be read, others may have taken work over. A member that is not alone then keeps what it has and takes
+    /// nothing else.
+    #[must_use]
+    pub fn owns(&self, key: &str, has_it: bool) -> bool {
+        if !self.store.has_other_writers() {
+            return true;
+        }
+        let own = self.mark.id();
+        let (live, is_current) = self.registry_view.live_folders(SILENCE);
+        if !is_current {
+            return has_it || live == [own];
+        }
+        let rank = |folder: &u64| rapidhash::v3::rapidhash_v3(format!("{folder:016x} {key}").as_bytes());
+        live.into_iter().max_by_key(rank) == Some(own)
     }
 
     /// Returns the remembered deletions that the watermark of every WAL has passed; none unless this member is the

@@ -59,6 +59,8 @@ struct RegistryState {
     deletions: Vec<RememberedDeletion>,
     /// The greatest stamp of any WAL in that registry.
     greatest_stamp: Stamp,
+    /// The folders of the live members in that registry.
+    live_folders: Vec<u64>,
     /// Stored records of earlier openings of this WAL.
     stored: Vec<StoredRecords>,
     /// The greatest stamp that a job waits for the floor to pass.
@@ -86,6 +88,7 @@ impl RegistryView {
             applied: None,
             deletions: Vec::new(),
             greatest_stamp: SETTLED,
+            live_folders: Vec::new(),
             stored: Vec::new(),
             awaited: SETTLED,
         };
@@ -160,6 +163,16 @@ impl RegistryView {
     /// Returns the greatest stamp that any WAL is known to have issued.
     pub fn greatest_stamp(&self) -> Stamp {
         self.state.lock().greatest_stamp
+    }
+
+    /// Returns the folders of the live members, and true if they were read within this time.
+    pub fn live_folders(&self, within: Duration) -> (Vec<u64>, bool) {
+        let state = self.state.lock();
+        (state.live_folders.clone(), state.read.is_some_and(|read| read.elapsed() < within))
+    }
+
+    pub fn note_live_folders(&self, folders: Vec<u64>) {
+        self.state.lock().live_folders = folders;
     }
 
     /// Returns true if a remembered deletion dropped the database after a stamp.

@@ -3,6 +3,7 @@
 
 mod help;
 mod labels;
+mod mqtt;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 
+pub use self::mqtt::MqttMetrics;
 use super::recent::Recent;
 use super::version::{COMMIT, PROFILE};
 use crate::blocking;

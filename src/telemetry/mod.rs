@@ -7,5 +7,5 @@ mod paint;
 pub mod recent;
 pub mod version;
 
-pub use metrics::{Ledger, Metrics, TokenTerms};
+pub use metrics::{Ledger, Metrics, MqttMetrics, TokenTerms};
 pub use paint::Paint;

@@ -33,6 +33,7 @@
 //! | `many` | queries of many sensors against a plain map; listings |
 //! | `meta` | metadata of sensors: kept through kills, deletions and two instances; queries by it |
 //! | `mappings` | docs/reference/mappings.md: a message of each built-in mapping, and its document in MongoDB |
+//! | `mqtt` | messages of a real mosquitto: stored once through kills, rejected without a wedge, TLS, two instances |
 //! | `groups` | groups of sensors on both stores; their documents in MongoDB through moves, kills and two instances |
 //! | `indexes` | declared indexes on a real mongod: created, used by their queries, dropped |
 //! | `patterns` | docs/patterns on a real mongod and in `mongosh` |
@@ -80,6 +81,7 @@ mod memory;
 mod meta;
 mod meta_copies;
 mod metrics;
+mod mqtt;
 mod native;
 mod oracle;
 mod page;

@@ -19,6 +19,7 @@ use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::choose_accepted;
 use crate::http::{App, CanSeeDetails, Health, ui};
 use crate::ingest::{FailingDatabase, without_tokens};
+use crate::mqtt::{Link, SubscriberState};
 use crate::reading::time::rfc3339;
 use crate::upkeep::JobState;
 
@@ -149,6 +150,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<C
     checks.extend(app.ingest.clock_doubt().map(clock_check));
     checks.extend(app.jobs.states().iter().filter_map(|job| job_check(job)));
     checks.extend(dead_letters(&app).await);
+    checks.extend(app.mqtt.iter().map(|subscriber| mqtt_check(subscriber, details.0)));
     checks.extend(failing.iter().map(failing_check));
     let body = json!({
         "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
@@ -190,6 +192,21 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
 fn job_check(job: &JobState) -> Option<serde_json::Value> {
     let problem = job.status().problem?;
     Some(json!({ "name": format!("job {}", job.name), "status": "warn", "message": problem }))
+}
+
+/// The check of an MQTT subscriber. It warns while messages wait at the broker. Only operators learn the reason.
+fn mqtt_check(subscriber: &SubscriberState, has_details: bool) -> serde_json::Value {
+    let status = subscriber.status();
+    let with_reason =
+        |text: &str, reason: &str| if has_details { format!("{text}: {reason}") } else { text.to_owned() };
+    let (word, message) = match (&status.link, &status.blocked) {
+        (Link::Away(reason), _) => ("warn", with_reason("not connected", reason)),
+        (Link::Connected, Some(reason)) => ("warn", with_reason("connected; messages cannot be stored", reason)),
+        (Link::Connected, None) => ("pass", "connected".to_owned()),
+        (Link::Elsewhere, _) => ("pass", "another instance connects".to_owned()),
+        (Link::Starting, _) => ("pass", "connecting".to_owned()),
+    };
+    json!({ "name": format!("mqtt {}", subscriber.client_id), "status": word, "message": message })
 }
 
 /// A check that warns that the clock is in doubt.

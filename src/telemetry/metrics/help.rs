@@ -32,6 +32,12 @@ pub(super) fn describe() {
         "hourglass_edge_tls_certificate_not_after_timestamp_seconds",
         "When the TLS certificate in use expires, in seconds since the epoch",
     );
+    count(
+        "hourglass_mqtt_messages_total",
+        "Messages of an MQTT broker by outcome: stored, skipped because they have no reading, or rejected in part or whole",
+    );
+    level("hourglass_mqtt_connected", "1 while this instance is connected to the broker with this client_id");
+    level("hourglass_mqtt_in_flight", "Messages that are received from the broker and not acknowledged yet");
     count("hourglass_tcp_lines_dropped_total", "Lines over TCP that were dropped before validation, by reason");
     count("hourglass_ingest_readings_accepted_total", "Readings written to the WAL, duplicates included");
     count("hourglass_ingest_readings_replayed_total", "Readings replayed from the WAL at the start");

@@ -11,6 +11,7 @@ macro_rules! tests {
     };
 }
 
+pub mod broker;
 pub mod browser;
 pub mod certificates;
 pub mod exact;

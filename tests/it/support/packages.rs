@@ -47,6 +47,10 @@ pub enum Package {
     Restic,
     /// `rclone` of the Debian package rclone.
     Rclone,
+    /// `mosquitto` 2 of the Debian package mosquitto, an MQTT broker.
+    Mosquitto,
+    /// `mosquitto_pub` 2 of the Debian package mosquitto-clients.
+    MosquittoPub,
 }
 
 /// Returns the program, or for PyPI the Python that has the package; `None` after a line on stderr. Panics if required.
@@ -109,6 +113,8 @@ impl Package {
             Package::Age => "`age` of the Debian package age",
             Package::Restic => "`restic` of the Debian package restic",
             Package::Rclone => "`rclone` of the Debian package rclone",
+            Package::Mosquitto => "`mosquitto` of the Debian package mosquitto",
+            Package::MosquittoPub => "`mosquitto_pub` of the Debian package mosquitto-clients",
         }
     }
 
@@ -135,6 +141,11 @@ impl Package {
             Package::Age => tool("age", "--version", "1."),
             Package::Restic => tool("restic", "version", "restic 0."),
             Package::Rclone => tool("rclone", "version", "rclone v"),
+            // In a folder for services, which is not on every PATH.
+            Package::Mosquitto => on_path(Path::new("mosquitto"))
+                .or_else(|| on_path(Path::new("/usr/sbin/mosquitto")))
+                .ok_or_else(|| "it is not on PATH".to_owned()),
+            Package::MosquittoPub => tool("mosquitto_pub", "--version", "version 2."),
         }
     }
 }

@@ -18,6 +18,7 @@ pub use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use mongodb::bson::{Bson, Document, doc};
 pub use serde_json::{Value, json};
 
+pub use super::broker::Broker;
 pub use super::browser::Browser;
 pub use super::certificates::{Certificates, shown};
 pub use super::exact::Exact;

@@ -1,0 +1,152 @@
+//! Stores one message: through a mapping, or as a rejection.
+
+use std::str;
+use std::sync::Arc;
+
+use super::packets::{Message, PACKET_BYTES_MAX};
+use super::subscriber::Subscriber;
+use crate::access::{Caller, Denied, Forbidden};
+use crate::clock::now_seconds;
+use crate::ingest::{Arrival, IngestError};
+use crate::mapping::{self, Mapping};
+use crate::reading::{Precision, Reason, Rejection};
+use crate::wire::{Point, Points};
+
+/// The outcome of a message that can be acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Stored,
+    /// It has no reading, or is retained and has no time.
+    Skipped,
+    /// It is in the list of rejections, in whole or in part.
+    Rejected,
+}
+
+/// The reason why a message can be neither stored nor rejected now.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the token is not valid: {}", .0.label())]
+    Token(Denied),
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    #[error("the rejection cannot be written: {0}")]
+    Rejection(#[from] std::io::Error),
+}
+
+/// A body that is rejected as a whole.
+struct RejectedBody(Option<Rejection>);
+
+impl<'a> Points<'a> for RejectedBody {
+    fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
+        self.0.take().map(Err)
+    }
+}
+
+impl Subscriber {
+    /// Makes the readings of a message durable, or its rejection.
+    ///
+    /// # Errors
+    /// If neither is possible now.
+    pub async fn store(&self, message: &Message, received: i64, token: Option<&str>) -> Result<Outcome, StoreError> {
+        let caller = match token {
+            None => Caller::Anybody,
+            Some(_) => self.access.caller(token, &[], now_seconds()).map_err(StoreError::Token)?,
+        };
+        let mapping = match check_form(message) {
+            Ok(topic) => self.mapping(topic)?.ok_or_else(|| {
+                let names = self.settings.mappings.join(", ");
+                Reason::Json(format!("no mapping of [[mqtt]] takes the topic {topic:?} ({names})"))
+            }),
+            Err(reason) => Err(reason),
+        };
+        let topic = String::from_utf8_lossy(&message.topic);
+        let first_mapping = self.settings.mappings.first().map(String::as_str).unwrap_or_default();
+        let mapping_name = mapping.as_ref().map_or(first_mapping, |mapping| &mapping.name);
+        caller.check_ingest(&self.settings.database, mapping_name)?;
+        let arrival = Arrival {
+            database: &self.settings.database,
+            precision: Precision::Auto,
+            is_precision_declared: true,
+            received,
+            is_partial: true,
+            ack: None,
+            is_patient: true,
+            key: None,
+            caller: &caller,
+            address: None,
+            mapping: Some(mapping_name),
+            topic: Some(&topic),
+        };
+        let mapping = match &mapping {
+            Ok(mapping) => mapping,
+            Err(reason) => return self.reject(message, arrival, reason.clone()).await,
+        };
+        let points = |limits| mapping::apply(mapping, Some(&topic), &message.payload, limits, received);
+        if message.is_retained && has_undated(points(self.ingest.options.reading_limits())) {
+            return Ok(Outcome::Skipped);
+        }
+        let mut admission = self.ingest.admission(&caller);
+        let taken = match admission.grow(message.payload.len()) {
+            Ok(()) => self.ingest.take(arrival, points, admission).await,
+            Err(error) => Err(error),
+        };
+        match taken {
+            // It will not fit later either.
+            Err(IngestError::TooLarge { limit, key }) => {
+                let reason = Reason::Limit { what: "bytes of one message in memory", found: message.bytes, limit, key };
+                self.reject(message, arrival, reason).await
+            }
+            Err(error) => Err(error.into()),
+            Ok(ack) if ack.rejected.count > 0 => {
+                self.ingest.rejections.sync().await?;
+                Ok(Outcome::Rejected)
+            }
+            Ok(ack) if ack.accepted > 0 => Ok(Outcome::Stored),
+            Ok(_) => Ok(Outcome::Skipped),
+        }
+    }
+
+    /// Returns the first mapping that takes a topic.
+    fn mapping(&self, topic: &str) -> Result<Option<Arc<Mapping>>, IngestError> {
+        for name in &self.settings.mappings {
+            let mapping = self.ingest.mapping(&self.settings.database, name)?;
+            if mapping.topics.is_empty() || mapping.topics.iter().any(|filter| filter.matches(topic)) {
+                return Ok(Some(mapping));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps a message as a durable rejection.
+    async fn reject(&self, message: &Message, arrival: Arrival<'_>, reason: Reason) -> Result<Outcome, StoreError> {
+        let rejection = Rejection::new(1, 0, &message.payload, reason);
+        let points = |_| RejectedBody(Some(rejection.clone()));
+        self.ingest.take(arrival, points, self.ingest.admission(arrival.caller)).await?;
+        self.ingest.rejections.sync().await?;
+        Ok(Outcome::Rejected)
+    }
+}
+
+/// Returns the topic of a message that is not too large.
+fn check_form(message: &Message) -> Result<&str, Reason> {
+    if message.bytes > PACKET_BYTES_MAX {
+        let what = "bytes of one MQTT packet";
+        return Err(Reason::Limit { what, found: message.bytes, limit: PACKET_BYTES_MAX, key: "[[mqtt]]" });
+    }
+    match str::from_utf8(&message.topic) {
+        Ok(topic) if !topic.is_empty() && !topic.contains(['+', '#', '\0']) => Ok(topic),
+        _ => Err(Reason::Json("the topic of the message is not valid".to_owned())),
+    }
+}
+
+/// Returns true if a reading of the message has no time.
+fn has_undated<'a>(mut points: impl Points<'a>) -> bool {
+    while let Some(point) = points.next() {
+        if point.is_ok_and(|point| point.timestamp.is_none()) {
+            return true;
+        }
+    }
+    false
+}
