@@ -3,6 +3,7 @@
 use std::str;
 use std::sync::Arc;
 
+use super::connection::{MqttError, read_secret};
 use super::packets::{Message, PACKET_BYTES_MAX};
 use super::subscriber::Subscriber;
 use crate::access::{Caller, Denied, Forbidden};
@@ -25,6 +26,8 @@ pub enum Outcome {
 /// The reason why a message can be neither stored nor rejected now.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    #[error(transparent)]
+    File(#[from] MqttError),
     #[error("the token is not valid: {}", .0.label())]
     Token(Denied),
     #[error(transparent)]
@@ -49,10 +52,14 @@ impl Subscriber {
     ///
     /// # Errors
     /// If neither is possible now.
-    pub async fn store(&self, message: &Message, received: i64, token: Option<&str>) -> Result<Outcome, StoreError> {
-        let caller = match token {
+    pub async fn store(&self, message: &Message, received: i64) -> Result<Outcome, StoreError> {
+        let caller = match &self.settings.token_file {
             None => Caller::Anybody,
-            Some(_) => self.access.caller(token, &[], now_seconds()).map_err(StoreError::Token)?,
+            Some(file) => {
+                // Read it each time, because the token may be rotated.
+                let token = read_secret("token_file", file)?;
+                self.access.caller(Some(&token), &[], now_seconds()).map_err(StoreError::Token)?
+            }
         };
         let mapping = match check_form(message) {
             Ok(topic) => self.mapping(topic)?.ok_or_else(|| {

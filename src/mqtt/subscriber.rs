@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use super::connection::{Connection, MqttError, read_secret};
+use super::connection::{Connection, MqttError};
 use super::messages::{Outcome, StoreError};
 use super::packets::{self, Message, Packet, RECEIVE_MAXIMUM};
 use super::{Link, SubscriberState};
@@ -81,8 +81,6 @@ impl Subscriber {
 
     /// Stores messages until this instance stops or loses the session.
     async fn subscribe(self: &Arc<Self>, is_outage: &mut bool) -> Result<(), MqttError> {
-        let file = self.settings.token_file.as_deref();
-        let token: Option<Arc<str>> = file.map(|file| read_secret("token_file", file)).transpose()?.map(Into::into);
         let mut stop = self.stop.clone();
         let mut connection = tokio::select! {
             opened = Connection::open(&self.settings) => opened?,
@@ -108,7 +106,7 @@ impl Subscriber {
                     match packet? {
                         Packet::Message(message) => {
                             in_flight_bytes += message.bytes;
-                            in_flight.push_back(self.clone().store_with_retries(message, token.clone()));
+                            in_flight.push_back(self.clone().store_with_retries(message));
                         }
                         Packet::Subscribed(codes) => {
                             self.check_topics(&codes)?;
@@ -159,12 +157,12 @@ impl Subscriber {
     }
 
     /// Stores a message however long it takes. `None` once the service stops and the message is not stored.
-    async fn store_with_retries(self: Arc<Self>, message: Message, token: Option<Arc<str>>) -> Option<Message> {
+    async fn store_with_retries(self: Arc<Self>, message: Message) -> Option<Message> {
         let mut stop = self.stop.clone();
         let received = now_ns();
         let mut pause = STORE_PAUSE;
         loop {
-            match self.store(&message, received, token.as_deref()).await {
+            match self.store(&message, received).await {
                 Ok(outcome) => {
                     let counter = match outcome {
                         Outcome::Stored => &self.metrics.stored,

@@ -142,10 +142,8 @@ impl Package {
             Package::Restic => tool("restic", "version", "restic 0."),
             Package::Rclone => tool("rclone", "version", "rclone v"),
             // In a folder for services, which is not on every PATH.
-            Package::Mosquitto => on_path(Path::new("mosquitto"))
-                .or_else(|| on_path(Path::new("/usr/sbin/mosquitto")))
-                .ok_or_else(|| "it is not on PATH".to_owned()),
-            Package::MosquittoPub => tool("mosquitto_pub", "--version", "version 2."),
+            Package::Mosquitto => program("mosquitto").or_else(|_| program("/usr/sbin/mosquitto")),
+            Package::MosquittoPub => program("mosquitto_pub"),
         }
     }
 }
@@ -178,8 +176,12 @@ fn npm(name: &str, version: &str) -> Result<PathBuf, String> {
     }
 }
 
+fn program(name: &str) -> Result<PathBuf, String> {
+    on_path(Path::new(name)).ok_or_else(|| "it is not on PATH".to_owned())
+}
+
 fn tool(name: &str, argument: &str, sign: &str) -> Result<PathBuf, String> {
-    let program = on_path(Path::new(name)).ok_or("it is not on PATH")?;
+    let program = program(name)?;
     match output(Command::new(&program).arg(argument)) {
         Some(printed) if printed.contains(sign) => Ok(program),
         _ => Err(format!("{} {argument} does not say `{sign}`", program.display())),
