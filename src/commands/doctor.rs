@@ -18,6 +18,7 @@ use crate::config::units::show_size;
 use crate::config::{AuthRequired, Settings};
 use crate::edge::Tls;
 use crate::store::{MongoStore, free_bytes};
+use crate::telemetry::metrics::STORE_FULL_SECONDS;
 use crate::telemetry::{Metrics, logs};
 
 /// Exit status if something is wrong (`EX_CONFIG` of sysexits.h).
@@ -237,10 +238,11 @@ impl Examination {
 
     /// Reports when the disk of the store will be full, if a service runs that shows its metrics without a token.
     fn running_service(&mut self, settings: &Settings) {
-        let Some(days) = metric_of_service(settings, "hourglass_store_days_left").filter(|days| days.is_finite())
+        let Some(seconds) = metric_of_service(settings, STORE_FULL_SECONDS).filter(|seconds| seconds.is_finite())
         else {
             return;
         };
+        let days = seconds / 86_400.0;
         self.figure("disk of the store lasts", format_args!("{days:.1} days"));
         if days < DISK_SOON_DAYS {
             self.problem(format_args!(

@@ -28,6 +28,9 @@ const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 /// Upper bounds of the histogram buckets for numbers of readings.
 const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0];
 
+/// The metric of a running service that `hourglass doctor` reads.
+pub const STORE_FULL_SECONDS: &str = "hourglass_store_full_seconds";
+
 /// Route, method and status.
 type RequestLabels = (&'static str, &'static str, u16);
 
@@ -108,8 +111,8 @@ handles! {
     pub connections: gauge!("hourglass_http_connections", "Open connections");
     pub connections_limit: gauge!("hourglass_http_connections_limit",
         "Connections that may be open (server.connections)");
-    pub store_days_left: gauge!("hourglass_store_days_left",
-        "Days until the disk of the store is full at the growth of the last hours; +Inf if it is not");
+    pub store_full_seconds: gauge!("hourglass_store_full_seconds",
+        "Seconds until the disk of the store is full at the growth of the last hours; +Inf if it is not");
     pub store_up: gauge!("hourglass_store_up", "1 while the store answers and can be used as configured, 0 if not");
     pub suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total",
         "Timestamps that look like another unit than the declared one");

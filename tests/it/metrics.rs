@@ -135,7 +135,7 @@ fn counters_with_labels_start_at_zero() {
         assert!(reference.contains(name), "{name} is not in metrics.md");
     }
     assert_eq!(samples["hourglass_store_up"], 1.0);
-    assert_eq!(samples["hourglass_store_days_left"], f64::INFINITY, "it was not observed long enough");
+    assert_eq!(samples["hourglass_store_full_seconds"], f64::INFINITY, "it was not observed long enough");
     assert!(samples["hourglass_http_connections_limit"] >= 64.0);
 }
 

@@ -52,7 +52,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("http", 9_136),
     ("tcp", 490),
     ("app", 1_198),
-    ("commands", 5_670),
+    ("commands", 5_673),
     ("cli", 612),
     ("dispatch", 100),
 ];

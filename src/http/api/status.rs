@@ -321,7 +321,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&app.access.terms(now_seconds()));
     app.metrics.wal(&log, app.ingest.wal_budget());
-    app.metrics.store_days_left.set(app.store_days_left().unwrap_or(f64::INFINITY));
+    app.metrics.store_full_seconds.set(app.store_days_left().map_or(f64::INFINITY, |days| days * 86_400.0));
     app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.is_live);
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
