@@ -103,7 +103,7 @@ const REFUSING: &[(&str, &str, u16)] = &[
     ("POST", "/api/v2/setup?", 409),
     ("POST", "/api/v1/write?", 415),
     ("POST", "/v1/metrics?", 415),
-    ("DELETE", "/api/v1/mappings/{key}?", 400),
+    ("DELETE", "/api/v1/mappings/{key}?", 404),
     ("POST", "/api/v1/mappings/{key}/secrets?", 400),
     ("DELETE", "/api/v1/mappings/{key}/secrets/{value}?", 409),
 ];
