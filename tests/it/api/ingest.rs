@@ -98,7 +98,7 @@ fn a_database_has_mappings_of_its_own() {
     let parameters = "topic=plugs/p1";
     let ingest =
         |name: &str| http::post(&client.url(&format!("/api/v1/ingest/{name}"), parameters), r#"{"watts":"7"}"#, &[]);
-    ingest("plug").expect(400);
+    ingest("plug").expect(404);
     assert_eq!(
         put_mapping(&client, "plug", PLUG).expect(200).json(),
         json!({"name": "plug", "built_in": false, "text": PLUG})
@@ -117,7 +117,7 @@ fn a_database_has_mappings_of_its_own() {
         http::post(&client.url("/api/v1/explain", "mapping=plug"), r#"{"watts":7}"#, &[]).expect(200).json();
     assert_eq!(explained["lines"][0]["sensor"], "meter", "{explained}");
     remove_mapping(&client, "plug").expect(204);
-    ingest("plug").expect(400);
+    ingest("plug").expect(404);
     remove_mapping(&client, "plug").expect(400);
 }
 

@@ -43,7 +43,7 @@ fn every_listed_endpoint_is_described_and_served() {
         let answer = request(send_method(&method, &path), &shared().url(&target(&path)), b"", &[]).expect("an answer");
         let answers = &document["paths"][&path][method.to_lowercase()]["responses"];
         assert!(answers[answer.status.to_string()].is_object(), "{method} {path}: {} is not described", answer.status);
-        let is_served = answer.status != 405 && !answer.text().contains("no endpoint");
+        let is_served = answer.status != 405 && !String::from_utf8_lossy(&answer.body).contains("no endpoint");
         assert!(is_served, "{method} {path} is not served");
     }
 }

@@ -179,7 +179,7 @@ fn unknown_paths_are_answered_in_json() {
     }
     for (method, path, allowed) in [
         ("GET", "/write", vec!["POST"]),
-        ("DELETE", "/api/v1/readings", vec!["GET", "HEAD", "POST"]),
+        ("PUT", "/api/v1/readings", vec!["DELETE", "GET", "HEAD", "POST"]),
         ("PUT", "/ping", vec!["GET", "HEAD"]),
         ("POST", "/health", vec!["GET", "HEAD"]),
     ] {
