@@ -150,10 +150,11 @@ fn check_form(message: &Message) -> Result<&str, Reason> {
 
 /// Returns true if a reading of the message has no time.
 fn has_undated<'a>(mut points: impl Points<'a>) -> bool {
-    while let Some(point) = points.next() {
-        if point.is_ok_and(|point| point.timestamp.is_none()) {
-            return true;
+    loop {
+        match points.next().map(|point| point.is_ok_and(|point| point.timestamp.is_none())) {
+            Some(true) => return true,
+            None if !points.is_paused() => return false,
+            Some(false) | None => {}
         }
     }
-    false
 }

@@ -23,6 +23,8 @@ use crate::wire::line_protocol::Lines;
 
 /// Maximum size of a batch in bytes, unless `limits.body_bytes` is less.
 const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Maximum bytes of the line with a token. So strangers hold little memory.
+const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Under overload, batches of at most this many bytes are retried without splitting.
 const SMALL_BATCH_BYTES: usize = 4 << 10;
 /// Maximum time that a batch waits for more lines.
@@ -90,6 +92,10 @@ impl Conversation {
             }
             if let Some(line) = self.batches.first_line() {
                 break hello::parse_first_line(line);
+            }
+            if self.batches.bytes().len() > HELLO_BYTES_MAX && self.service.needs_token(&self.connection.peer) {
+                self.refuse("the first line is too long for 'auth TOKEN'").await;
+                return None;
             }
             if self.read(None).await == ReadOutcome::End {
                 return None;

@@ -44,6 +44,11 @@ impl TcpService {
     ///
     /// # Errors
     /// The reason of a refusal, for the sender.
+    /// Returns true if a sender must begin with a token.
+    fn needs_token(&self, peer: &edge::Peer) -> bool {
+        self.access.caller(None, peer.identities(), now_seconds()).is_err()
+    }
+
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, String> {
         static WARNED: Once = Once::new();
         let now = now_seconds();

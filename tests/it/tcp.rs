@@ -75,6 +75,15 @@ fn the_first_line_may_name_the_database() {
     }
 }
 
+/// Regression: strangers sent first lines of 64 KiB without an end, and held the memory of everybody's writes.
+#[test]
+fn a_stranger_has_little_room_for_its_token() {
+    let server = start("[auth]\nrequired = true\n");
+    let mut raw = Raw::open(server.scheme_address("tcp"));
+    raw.send("m v=1".repeat(1_000));
+    assert!(raw.rest().starts_with("ERROR the first line is too long"));
+}
+
 #[test]
 fn rejected_lines_are_counted_and_affect_no_other() {
     let server = start("[limits]\nline_bytes = \"1KiB\"\n");

@@ -2,7 +2,7 @@
 
 use hourglass_model::reading::{Limits, Reason, Rejection};
 use hourglass_wire::json::{Element, Elements};
-use hourglass_wire::{Point, PointSeries, Points};
+use hourglass_wire::{Point, PointSeries, Points, Skipped};
 
 use crate::mapping::{BodyFormat, Mapping};
 use crate::notes::Notes;
@@ -31,6 +31,7 @@ pub struct MappedPoints<'m, 'a> {
     /// The number of elements of the arrays of `each` so far.
     elements_read: usize,
     skipped: usize,
+    pause: Skipped,
     notes: Notes,
 }
 
@@ -69,6 +70,7 @@ pub fn apply<'m, 'a>(
         reading: None,
         elements_read: 0,
         skipped: 0,
+        pause: Skipped::default(),
         notes: Notes::default(),
     }
 }
@@ -86,9 +88,12 @@ pub fn explain(mapping: &Mapping, topic: Option<&str>, body: &[u8], limits: Limi
             None => format!("topic {topic:?} matches no filter of {:?}, which is applied anyway", mapping.name),
         });
     }
-    while let Some(result) = points.advance() {
-        if let Err(rejection) = result {
-            points.notes.add(|| format!("rejected: {}", rejection.message()));
+    loop {
+        match points.advance() {
+            Some(Ok(_)) => {}
+            Some(Err(rejection)) => points.notes.add(|| format!("rejected: {}", rejection.message())),
+            None if points.is_paused() => {}
+            None => break,
         }
     }
     points.notes.into_lines()
@@ -102,13 +107,18 @@ impl<'a> MappedPoints<'_, 'a> {
         self.skipped
     }
 
-    /// Makes the next reading, and returns the message that it is from.
+    /// Makes the next reading, and returns the message that it is from. `None` is the end or a pause.
     fn advance(&mut self) -> Option<Result<Element<'a>, Rejection>> {
-        loop {
+        self.pause.reset();
+        while !self.pause.note() {
             let Some(message) = self.message.take() else {
-                let element = match self.plain.take().map(Ok).or_else(|| self.elements.next())? {
-                    Ok(element) => element,
-                    Err(rejection) => return Some(Err(rejection)),
+                let element = match self.plain.take().map(Ok).or_else(|| self.elements.next()) {
+                    Some(Ok(element)) => element,
+                    Some(Err(rejection)) => return Some(Err(rejection)),
+                    None => {
+                        self.pause.reset();
+                        return None;
+                    }
                 };
                 match self.parse(element) {
                     Ok(message) => self.message = Some(message),
@@ -120,6 +130,7 @@ impl<'a> MappedPoints<'_, 'a> {
                 return Some(result);
             }
         }
+        None
     }
 
     fn parse(&mut self, element: Element<'a>) -> Result<Message<'a>, Reason> {
@@ -194,6 +205,12 @@ impl<'a> MappedPoints<'_, 'a> {
 }
 
 impl<'a> Points<'a> for MappedPoints<'_, 'a> {
+    const IS_SLOW: bool = true;
+
+    fn is_paused(&self) -> bool {
+        self.pause.is_pause()
+    }
+
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
         let element = match self.advance()? {
             Ok(element) => element,

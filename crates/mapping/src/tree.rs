@@ -7,7 +7,7 @@ use hourglass_model::reading::value::RawValue;
 use hourglass_wire::keep_last_of_equal_keys;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Maximum number of keys of one object of a message, so that a lookup is cheap.
+/// Maximum number of keys of one object of a message.
 pub const KEYS_MAX: usize = 1_000;
 
 /// A JSON value. The decoder bounds its depth at 127, so functions on it may recurse.
@@ -17,7 +17,27 @@ pub(crate) enum Node<'a> {
     Scalar(RawValue<'a>),
     Array(Vec<Node<'a>>),
     /// Keys are distinct: if the document repeats one, the last value wins.
-    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+    Object(Entries<'a>),
+}
+
+/// The keys and values of an object in the order sent, and their positions by key.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entries<'a> {
+    list: Vec<(Cow<'a, str>, Node<'a>)>,
+    by_key: Vec<u16>,
+}
+
+impl<'a> Entries<'a> {
+    fn new(list: Vec<(Cow<'a, str>, Node<'a>)>) -> Self {
+        let mut by_key: Vec<u16> = (0..).take(list.len()).collect();
+        by_key.sort_unstable_by(|&a, &b| list[usize::from(a)].0.cmp(&list[usize::from(b)].0));
+        Self { list, by_key }
+    }
+
+    fn get(&self, key: &str) -> Option<&Node<'a>> {
+        let found = self.by_key.binary_search_by(|&at| (*self.list[usize::from(at)].0).cmp(key)).ok()?;
+        Some(&self.list[usize::from(self.by_key[found])].1)
+    }
 }
 
 impl<'a> Node<'a> {
@@ -40,7 +60,7 @@ impl<'a> Node<'a> {
     /// The value below this one at the segments of a pointer.
     pub fn descend(&self, segments: &[String]) -> Option<&Self> {
         segments.iter().try_fold(self, |node, segment| match node {
-            Self::Object(entries) => entries.iter().find(|(key, _)| key == segment).map(|(_, node)| node),
+            Self::Object(entries) => entries.get(segment),
             Self::Array(items) => {
                 // RFC 6901 allows no sign and no leading zero.
                 let is_index = segment == "0" || !segment.starts_with(['0', '+']);
@@ -53,7 +73,7 @@ impl<'a> Node<'a> {
     /// The children of an array or object, with their index or key.
     pub fn children(&self) -> impl Iterator<Item = (Cow<'a, str>, &Self)> {
         let items = if let Self::Array(items) = self { items.as_slice() } else { &[] };
-        let entries = if let Self::Object(entries) = self { entries.as_slice() } else { &[] };
+        let entries = if let Self::Object(entries) = self { entries.list.as_slice() } else { &[] };
         let numbered = items.iter().enumerate().map(|(index, node)| (Cow::Owned(index.to_string()), node));
         numbered.chain(entries.iter().map(|(key, node)| (key.clone(), node)))
     }
@@ -124,6 +144,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
             entries.push((key, node));
         }
         keep_last_of_equal_keys(&mut entries, &mut Vec::new());
-        Ok(Node::Object(entries))
+        Ok(Node::Object(Entries::new(entries)))
     }
 }

@@ -31,4 +31,4 @@ mod fields;
 mod point;
 
 pub use fields::keep_last_of_equal_keys;
-pub use point::{Point, PointSeries, Points};
+pub use point::{Point, PointSeries, Points, Skipped};

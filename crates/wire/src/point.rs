@@ -43,6 +43,41 @@ pub trait Points<'a> {
     /// Returns the next point or its rejection; `None` at the end of the body. The point borrows the parser's buffers,
     /// so this cannot be an [`Iterator`].
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>>;
+
+    /// True if a point may take long to read, so that even a small body is read with pauses.
+    const IS_SLOW: bool = false;
+
+    /// Returns true if the last [`next`](Self::next) returned `None` only because it skipped [`SKIPPED_MAX`] messages
+    /// that give no point: call it again.
+    fn is_paused(&self) -> bool {
+        false
+    }
+}
+
+/// Messages without a point after which a parser pauses, so that its caller can let other tasks run.
+pub const SKIPPED_MAX: usize = 64;
+
+/// Counts the messages that a parser skips.
+#[derive(Debug, Default)]
+pub struct Skipped(usize);
+
+impl Skipped {
+    /// Counts a message. Returns true if the parser must pause.
+    pub fn note(&mut self) -> bool {
+        self.0 += 1;
+        self.is_pause()
+    }
+
+    /// Begins to count again.
+    pub fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Returns true if the parser pauses.
+    #[must_use]
+    pub fn is_pause(&self) -> bool {
+        self.0 >= SKIPPED_MAX
+    }
 }
 
 impl Point<'_, '_> {
@@ -80,10 +115,17 @@ impl Point<'_, '_> {
     /// A rejection at a byte column of the point's text, from 1; 0 for the whole point.
     #[must_use]
     pub fn refuse(&self, column: usize, reason: Reason) -> Rejection {
+        self.refuse_quoting(&mut None, column, reason)
+    }
+
+    /// As [`refuse`](Self::refuse), for one of several fields. `line` keeps the line of a binary point, which is long to
+    /// write.
+    #[must_use]
+    pub fn refuse_quoting(&self, line: &mut Option<String>, column: usize, reason: Reason) -> Rejection {
         if !self.text.is_empty() {
             return Rejection::new(self.number, column, self.text, reason);
         }
-        let line = line_text(self.spelling(), self.fields, self.timestamp);
+        let line = line.get_or_insert_with(|| line_text(self.spelling(), self.fields, self.timestamp));
         Rejection::new(self.number, column, line.as_bytes(), reason)
     }
 

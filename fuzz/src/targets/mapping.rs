@@ -37,7 +37,13 @@ fn check_message(mapping: &Mapping, topic: Option<&str>, message: &[u8]) {
     let messages_max = 1 + message.iter().filter(|byte| matches!(byte, b'\n' | b',' | b'[')).count();
     let mut points = apply(mapping, topic, message, limits, 0);
     let mut count = 0;
-    while let Some(point) = points.next() {
+    loop {
+        let Some(point) = points.next() else {
+            if points.is_paused() {
+                continue;
+            }
+            break;
+        };
         count += 1;
         match point {
             Ok(point) => {

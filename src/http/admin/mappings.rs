@@ -108,7 +108,12 @@ pub async fn create_secret(
         return Err(ApiError::Conflict(limit));
     }
     let scopes = Scopes { ingest: Some(ingest), ..Scopes::default() };
-    let new = NewToken { name: request.name, scopes, expires_in, ..NewToken::default() };
+    // What a caller makes has no more rights than the caller, and does not outlive it.
+    let creator = tokens.iter().map(|listed| &listed.token).find(|token| token.name == caller.name());
+    let quota = creator.map(|token| token.quota).unwrap_or_default();
+    let rest = creator.and_then(|token| token.expires).map(|expires| (expires - now_seconds()).max(1));
+    let expires_in = expires_in.into_iter().chain(rest).min();
+    let new = NewToken { name: request.name, scopes, quota, expires_in, ..NewToken::default() };
     let ChangedToken { token, text, .. } = tokens::change(&parameters, TokenChange::Create(new)).await?;
     let mut body = token_json(&token, None, now_seconds());
     body["path"] = json!(text.as_ref().map(|text| format!("/api/v1/ingest/{mapping}/{text}")));

@@ -26,9 +26,9 @@ use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
 /// Maximum size of the body, in bytes.
-const BODY_BYTES_MAX: usize = 256 << 10;
-/// Estimated memory of an explanation per byte of the body, measured with lines of many short fields.
-const MEMORY_PER_BYTE: usize = 48;
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Memory of an explanation per byte of the body, measured with lines of many short fields that are all rejected.
+const MEMORY_PER_BYTE: usize = 800;
 
 /// `POST /api/v1/explain`.
 pub async fn explain(

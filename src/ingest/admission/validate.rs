@@ -219,7 +219,10 @@ impl<'a> Validator<'a> {
     /// Validates at most `most` lines. Returns true if there may be more.
     pub fn validate_lines<'b>(&mut self, points: &mut impl Points<'b>, most: usize) -> bool {
         for _ in 0..most {
-            let Some(point) = points.next().filter(|_| self.has_room()) else { return false };
+            let Some(point) = points.next().filter(|_| self.has_room()) else {
+                self.sensors = None;
+                return points.is_paused() && self.has_room();
+            };
             match point {
                 Ok(point) => self.validate(&point),
                 Err(rejection) => self.reject(rejection),
@@ -378,6 +381,7 @@ impl<'a> Validator<'a> {
         let start = self.validated.batches[shard].cells();
         let kept_before = self.validated.rejected.kept_lines.len();
         let mut has_drift = false;
+        let mut quoted = None;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
             let found = match self.resolve_field(local, name, value, hint) {
                 Err(reason) => self.drift_field(local, name, value, reason).inspect(|_| has_drift = true),
@@ -395,7 +399,7 @@ impl<'a> Validator<'a> {
                         batch.push_cell(field, value);
                     }
                 }
-                Err(reason) => self.reject(point.refuse(0, reason)),
+                Err(reason) => self.reject(point.refuse_quoting(&mut quoted, 0, reason)),
             }
         }
         let RequestSensor { known, batch_index, is_undated, .. } = &mut self.locals[local];

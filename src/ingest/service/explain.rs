@@ -153,7 +153,13 @@ impl Ingest {
         let mut points = read(self.options.reading_limits());
         let mut seen = HashMap::new();
         let mut explained = Vec::new();
-        while let Some(point) = points.next() {
+        loop {
+            let Some(point) = points.next() else {
+                if points.is_paused() {
+                    continue;
+                }
+                break;
+            };
             explained.push(match point {
                 Ok(point) => validator.explain(&point, &mut seen),
                 Err(rejection) => validator.explain_rejected(rejection),
@@ -167,7 +173,13 @@ impl Ingest {
 fn list_sensors<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
     let mut sensors = BTreeMap::new();
     let mut lines = 0;
-    while let Some(point) = points.next() {
+    loop {
+        let Some(point) = points.next() else {
+            if points.is_paused() {
+                continue;
+            }
+            break;
+        };
         lines += 1;
         if lines > LINES_EXPLAINED {
             return Err(IngestError::LinesToExplain { limit: LINES_EXPLAINED });

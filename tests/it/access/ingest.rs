@@ -59,6 +59,23 @@ fn a_path_secret_writes_through_one_mapping_and_does_nothing_else() {
     assert!(refused.text().contains("in a header"), "{}", refused.text());
 }
 
+/// Regression: an administrator with a quota made a secret without one, which also outlived its creator.
+#[test]
+fn a_path_secret_has_the_quota_and_the_end_of_its_creator() {
+    let (server, _) = start_with_auth("");
+    let flags = ["--name", "owner", "--admin", "plant", "--rate", "7/s", "--expires", "1h"];
+    let owner = create(&server, &flags);
+    let made = with(&owner, "POST", &server.url(SECRETS), r#"{"name":"webhook","expires_in":"9d"}"#).expect(201).json();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let files = fs::read_dir(server.data_dir()).unwrap().map(|entry| entry.unwrap().path()).filter(is_log);
+    let audited: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let record = audited.lines().find(|line| line.contains("\"name\":\"webhook\"")).unwrap();
+    assert!(record.contains("\"readings_per_second\":7"), "{record}");
+    assert!(made["expires"].is_string(), "{made}");
+    let listed = with(&owner, "GET", &server.url("/api/v1/mappings?db=plant"), "").expect(200).json();
+    assert!(!listed.to_string().contains("\"expires\":null"), "{listed}");
+}
+
 #[test]
 fn a_wrong_path_secret_is_refused_as_a_wrong_token() {
     let (server, _) = start_with_auth("");

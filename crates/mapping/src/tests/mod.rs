@@ -17,7 +17,13 @@ const ARRIVAL: i64 = 1_768_485_600_000_000_000;
 fn lines(mapping: &Mapping, topic: Option<&str>, body: &[u8]) -> Vec<String> {
     let mut points = apply(mapping, topic, body, Limits::default(), ARRIVAL);
     let mut lines = Vec::new();
-    while let Some(point) = points.next() {
+    loop {
+        let Some(point) = points.next() else {
+            if points.is_paused() {
+                continue;
+            }
+            break;
+        };
         lines.push(match point {
             Ok(point) => {
                 let fields: Vec<String> = point.fields.iter().map(|(key, value)| field(key, value)).collect();

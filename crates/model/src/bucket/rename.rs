@@ -9,6 +9,8 @@ use crate::reading::Sensor;
 
 /// Maximum number of entries per database.
 pub const RENAMES_MAX: usize = 256;
+/// Maximum bytes of all names in the entries. Every instance keeps the settings of all databases in memory.
+pub const BYTES_MAX: usize = 64 << 10;
 /// Maximum number of stored names that share one shown name.
 const SOURCES_MAX: usize = 256;
 
@@ -63,8 +65,8 @@ pub enum InvalidRename {
     /// `tag` is missing for a tag value, or `tag` or `measurement` is given for another kind.
     #[error("tag goes with kind tag_value, and only with it; so does measurement")]
     Scope,
-    /// The database has [`RENAMES_MAX`] entries.
-    #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
+    /// The database has [`RENAMES_MAX`] entries, or their names have [`BYTES_MAX`] bytes.
+    #[error("there are {RENAMES_MAX} renames, or their names have {BYTES_MAX} bytes, which is the limit: delete some")]
     TooMany,
     /// Too many stored names would share one shown name. A write looks all of them up.
     #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
@@ -180,7 +182,8 @@ impl Renames {
             entries.push(rename);
         }
         entries.retain(|entry| entry.from != entry.to);
-        if entries.len() > RENAMES_MAX {
+        let bytes: usize = entries.iter().flat_map(Rename::fields).map(|(_, text)| text.len()).sum();
+        if entries.len() > RENAMES_MAX || bytes > BYTES_MAX {
             return Err(InvalidRename::TooMany);
         }
         let renames = Self::new(entries);

@@ -10,7 +10,7 @@ use super::protobuf::{Fields, Value, packed_fixed64, put_bytes_field, put_number
 use super::series::Tags;
 use crate::fields::keep_last_of_equal_keys;
 use crate::names;
-use crate::point::{Point, PointSeries, Points};
+use crate::point::{Point, PointSeries, Points, Skipped};
 
 /// The bit of a data point's flags for a missing value.
 const NO_RECORDED_VALUE: u64 = 1;
@@ -53,6 +53,7 @@ pub struct DataPoints<'a> {
     number: usize,
     /// The bytes that the keys of further sensors may have.
     key_bytes_left: usize,
+    skipped: Skipped,
     limits: Limits,
 }
 
@@ -73,13 +74,15 @@ impl<'a> DataPoints<'a> {
             fields: ReadFields { list: Vec::new(), limit: limits.fields },
             number: 0,
             key_bytes_left: body.len().saturating_mul(KEY_RATIO_MAX),
+            skipped: Skipped::default(),
             limits,
         }
     }
 
-    /// Advances to the next data point with values, and returns its timestamp.
+    /// Advances to the next data point with values, and returns its timestamp. `None` is the end or a pause.
     fn advance(&mut self) -> Option<Result<Option<i64>, Rejection>> {
-        loop {
+        self.skipped.reset();
+        while !self.skipped.note() {
             if let Some(point) = self.points.next_bytes(1) {
                 self.number += 1;
                 match point.map_err(|reason| self.reject(reason)).and_then(|point| self.read_point(point)) {
@@ -93,13 +96,17 @@ impl<'a> DataPoints<'a> {
             } else if let Some(scope) = self.scopes.next_bytes(2) {
                 scope.and_then(|scope| self.begin_scope(scope))
             } else {
-                let resource = self.resources.next_bytes(1)?;
+                let Some(resource) = self.resources.next_bytes(1) else {
+                    self.skipped.reset();
+                    return None;
+                };
                 resource.and_then(|resource| self.begin_resource(resource))
             };
             if let Err(reason) = begun {
                 return Some(Err(self.reject(reason)));
             }
         }
+        None
     }
 
     fn begin_resource(&mut self, message: &'a [u8]) -> Result<(), Reason> {
@@ -182,6 +189,12 @@ impl<'a> DataPoints<'a> {
 }
 
 impl<'a> Points<'a> for DataPoints<'a> {
+    const IS_SLOW: bool = true;
+
+    fn is_paused(&self) -> bool {
+        self.skipped.is_pause()
+    }
+
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
         let timestamp = match self.advance()? {
             Ok(timestamp) => timestamp,
@@ -215,6 +228,7 @@ impl<'a> ReadFields<'a> {
         let mut counts = Vec::new();
         let mut bounds = Vec::new();
         for field in Fields::new(point) {
+            names::check_fields(self.list.len(), limits)?;
             let (number, value) = field?;
             match (kind, number, value) {
                 (_, 3, Value::Fixed64(number)) => nanoseconds = number,
@@ -277,7 +291,7 @@ impl<'a> ReadFields<'a> {
         let mut total = 0_u64;
         for (bound, count) in bounds.iter().zip(counts) {
             total = total.saturating_add(*count);
-            self.push(format!("le_{}", f64::from_bits(*bound)), RawValue::Unsigned(total));
+            self.push(format!("le_{}", short(f64::from_bits(*bound))), RawValue::Unsigned(total));
         }
     }
 
@@ -291,9 +305,15 @@ impl<'a> ReadFields<'a> {
                 _ => {}
             }
         }
-        self.push_float(format!("quantile_{quantile}"), bits);
+        self.push_float(format!("quantile_{}", short(quantile)), bits);
         Ok(())
     }
+}
+
+/// Returns a number as text: `0.5`, and `1e-300` if the digits alone would be long.
+fn short(number: f64) -> String {
+    let text = number.to_string();
+    if text.len() > 24 { format!("{number:e}") } else { text }
 }
 
 /// Adds the attribute of a `KeyValue` message to tags, if its value is a text, boolean or number.

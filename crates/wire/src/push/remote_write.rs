@@ -8,7 +8,7 @@ use hourglass_model::reading::{Limits, Precision, Reason, Rejection, Sensor};
 
 use super::protobuf::{Fields, Value, text};
 use super::series::{RefusedSensor, Tags};
-use crate::point::{Point, PointSeries, Points};
+use crate::point::{Point, PointSeries, Points, Skipped};
 
 /// The label with the name of the metric.
 const NAME_LABEL: &str = "__name__";
@@ -32,6 +32,7 @@ pub struct Samples<'a> {
     field: [(Cow<'a, str>, RawValue<'a>); 1],
     /// The number of samples so far.
     number: usize,
+    skipped: Skipped,
     limits: Limits,
 }
 
@@ -45,15 +46,20 @@ impl<'a> Samples<'a> {
             sensor: Tags::default().sensor("", &limits),
             field: [(Cow::Borrowed("value"), RawValue::Float(0.0))],
             number: 0,
+            skipped: Skipped::default(),
             limits,
         }
     }
 
-    /// Advances to the next finite sample of a valid sensor, and returns its timestamp.
+    /// Advances to the next finite sample of a valid sensor, and returns its timestamp. `None` is the end or a pause.
     fn advance(&mut self) -> Option<Result<i64, Rejection>> {
-        loop {
+        self.skipped.reset();
+        while !self.skipped.note() {
             let Some(field) = self.series.next() else {
-                let series = self.request.next_bytes(TIME_SERIES)?;
+                let Some(series) = self.request.next_bytes(TIME_SERIES) else {
+                    self.skipped.reset();
+                    return None;
+                };
                 if let Err(reason) = series.and_then(|series| self.begin(series)) {
                     return Some(Err(self.reject(reason)));
                 }
@@ -80,6 +86,7 @@ impl<'a> Samples<'a> {
                 Err(reason) => return Some(Err(self.reject(reason))),
             }
         }
+        None
     }
 
     /// Reads the labels of a series, which may be anywhere in it.
@@ -110,6 +117,12 @@ impl<'a> Samples<'a> {
 }
 
 impl<'a> Points<'a> for Samples<'a> {
+    const IS_SLOW: bool = true;
+
+    fn is_paused(&self) -> bool {
+        self.skipped.is_pause()
+    }
+
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
         let timestamp = match self.advance()? {
             Ok(timestamp) => timestamp,

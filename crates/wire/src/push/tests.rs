@@ -14,7 +14,13 @@ use hourglass_model::reading::Limits;
 /// Renders the points of a body, one line each, and rejections with their number.
 fn render<'a>(mut points: impl Points<'a>) -> Vec<String> {
     let mut lines = Vec::new();
-    while let Some(point) = points.next() {
+    loop {
+        let Some(point) = points.next() else {
+            if points.is_paused() {
+                continue;
+            }
+            break;
+        };
         lines.push(match point {
             Ok(point) => point.refuse(0, hourglass_model::reading::Reason::NotUtf8).text,
             Err(rejection) => format!("{} of {:?}", rejection.message(), rejection.text),
@@ -39,6 +45,44 @@ fn series(labels: &[(&str, &str)], samples: &[(f64, i64)]) -> TimeSeries {
         samples: samples.iter().map(sample).collect(),
         histograms: Vec::new(),
     }
+}
+
+/// Regression: bodies of messages without a point, 20 KB on the wire, kept a thread for 16 s: the parser skipped all of
+/// them before it returned.
+#[test]
+fn messages_without_a_point_are_skipped_with_pauses() {
+    let empty = (0..1_000).map(|_| ResourceMetrics::default());
+    let point = Number { time: 5, value: Some(number::Value::Integer(1)), ..Number::default() };
+    let data = Some(metric::Data::Gauge(Numbers { points: vec![point] }));
+    let metrics = vec![Metric { name: "last".to_owned(), data }];
+    let last = ResourceMetrics {
+        scope_metrics: vec![ScopeMetrics { metrics, ..ScopeMetrics::default() }],
+        ..ResourceMetrics::default()
+    };
+    let body = ExportRequest { resource_metrics: empty.chain([last]).collect() }.encode_to_vec();
+    let mut points = DataPoints::new(&body, Limits::default());
+    let pauses = (0..).take_while(|_| points.next().is_none() && points.is_paused()).count();
+    assert_eq!(pauses, 1_000 / crate::point::SKIPPED_MAX);
+    assert!(points.next().is_none() && !points.is_paused());
+
+    let series: Vec<_> =
+        (0..1_000).map(|_| series(&[], &[])).chain([series(&[("__name__", "up")], &[(1.0, 5)])]).collect();
+    assert_eq!(samples(&WriteRequest { timeseries: series, metadata: Vec::new() }), ["up value=1.0 5000000"]);
+}
+
+/// Regression: the digits of a subnormal bound made a name of 335 bytes out of 9, and each rejected field wrote them all.
+#[test]
+fn extreme_bounds_have_short_names() {
+    let quantile = |quantile: f64| Quantile { quantile, value: 1.0 };
+    let quantiles = [0.5, 5e-324, f64::MAX].map(quantile).to_vec();
+    let summary = Summary { time: 5, count: 1, sum: 1.0, quantiles, ..Summary::default() };
+    let data = Some(metric::Data::Summary(Summaries { points: vec![summary] }));
+    let metrics = vec![Metric { name: "m".to_owned(), data }];
+    let scope_metrics = vec![ScopeMetrics { metrics, ..ScopeMetrics::default() }];
+    let resource = ResourceMetrics { scope_metrics, ..ResourceMetrics::default() };
+    let lines = data_points(&ExportRequest { resource_metrics: vec![resource] });
+    let names = "quantile_0.5=1.0,quantile_5e-324=1.0,quantile_1.7976931348623157e308=1.0";
+    assert!(lines[0].contains(names), "{lines:?}");
 }
 
 #[test]

@@ -104,6 +104,9 @@ fn invalid_entries_are_rejected() {
     let full = table((0..RENAMES_MAX).map(numbered));
     assert_eq!(full.with(numbered(RENAMES_MAX)), Err(TooMany));
     assert!(full.with(value("b3", "c")).is_ok(), "an entry can still be edited");
+    // Regression: 250 long renames took 348 of 128 MiB, because every change of settings reads all of them.
+    let long = |number: usize| value(&format!("{number:030000}"), "b");
+    assert_eq!(table((0..2).map(long)).with(long(2)), Err(TooMany));
     let of_tag = |tag: usize| rename(RenameKind::TagValue, (&format!("t{tag}"), ""), "a", "b");
     let wide = table((0..8).map(of_tag));
     assert_eq!(wide.with(of_tag(8)), Err(TooWide));
