@@ -76,6 +76,7 @@ pub fn start(
             state,
             metrics,
             stop: stop.clone(),
+            turns: Arc::default(),
         };
         let task = lanes.spawn(Lane::Bulk, Arc::new(subscriber).run());
         tasks.spawn(async move {

@@ -114,6 +114,7 @@ impl Path {
             ack,
             key: None,
             is_patient: false,
+            turn: None,
             caller: &Caller::Anybody,
             address: None,
             mapping: None,

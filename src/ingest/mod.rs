@@ -20,8 +20,8 @@ pub use self::rejections::{KeptLine, KeptLines, Rejections, plain, without_token
 pub use self::request_keys::RequestKey;
 pub use self::service::{
     Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MappingRefusal, MetaArrival, MetaOutcome, MetaRefusal,
-    MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, check_database_name,
-    check_new_name,
+    MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, Turn,
+    check_database_name, check_new_name,
 };
 pub use crate::buffer::flush::dead_letters;
 pub use crate::buffer::flush::failing::FailingDatabase;

@@ -8,7 +8,7 @@ use super::packets::{Message, PACKET_BYTES_MAX};
 use super::subscriber::Subscriber;
 use crate::access::{Caller, Denied, Forbidden};
 use crate::clock::now_seconds;
-use crate::ingest::{Arrival, IngestError};
+use crate::ingest::{AckLevel, Arrival, IngestError, Turn};
 use crate::mapping::{self, Mapping};
 use crate::reading::{Precision, Reason, Rejection};
 use crate::wire::{Point, Points};
@@ -48,11 +48,11 @@ impl<'a> Points<'a> for RejectedBody {
 }
 
 impl Subscriber {
-    /// Makes the readings of a message durable, or its rejection.
+    /// Makes the readings of a message durable, or its rejection. The turn ends once later messages come after it.
     ///
     /// # Errors
     /// If neither is possible now.
-    pub async fn store(&self, message: &Message, received: i64) -> Result<Outcome, StoreError> {
+    pub async fn store(&self, message: &Message, received: i64, turn: &Turn) -> Result<Outcome, StoreError> {
         let caller = match &self.settings.token_file {
             None => Caller::Anybody,
             Some(file) => {
@@ -78,8 +78,9 @@ impl Subscriber {
             is_precision_declared: true,
             received,
             is_partial: true,
-            ack: None,
+            ack: Some(AckLevel::Log),
             is_patient: true,
+            turn: Some(turn),
             key: None,
             caller: &caller,
             address: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::connection::{Connection, MqttError};
@@ -17,7 +17,7 @@ use crate::clock::now_ns;
 use crate::config::MqttSettings;
 use crate::edge::wait_for_stop;
 use crate::faults;
-use crate::ingest::Ingest;
+use crate::ingest::{Ingest, Turn};
 use crate::telemetry::MqttMetrics;
 
 /// Maximum bytes of messages that are being stored, unless there is only one.
@@ -42,6 +42,8 @@ pub struct Subscriber {
     pub state: Arc<SubscriberState>,
     pub metrics: MqttMetrics,
     pub stop: watch::Receiver<bool>,
+    /// The turns of the messages, in the order received.
+    pub turns: Arc<Mutex<()>>,
 }
 
 impl Subscriber {
@@ -160,9 +162,11 @@ impl Subscriber {
     async fn store_with_retries(self: Arc<Self>, message: Message) -> Option<Message> {
         let mut stop = self.stop.clone();
         let received = now_ns();
+        // The first poll of a message joins the queue, so the order is that of the messages.
+        let turn = Turn::new(self.turns.clone().lock_owned().await);
         let mut pause = STORE_PAUSE;
         loop {
-            match self.store(&message, received).await {
+            match self.store(&message, received, &turn).await {
                 Ok(outcome) => {
                     let counter = match outcome {
                         Outcome::Stored => &self.metrics.stored,

@@ -304,6 +304,7 @@ impl Conversation {
                         ack: Some(AckLevel::Log),
                         key: None,
                         is_patient: true,
+                        turn: None,
                         caller,
                         address: Some(self.connection.peer.address),
                         mapping: None,

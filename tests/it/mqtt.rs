@@ -105,6 +105,24 @@ fn messages_are_stored_by_both_versions_with_and_without_tls() {
     assert_eq!(metric(&server, "hourglass_mqtt_in_flight"), 0.0);
 }
 
+/// Regression: messages of a session were stored side by side. One whose sensor was looked up, or which was refused for
+/// lack of room, came after a later one, whose value was lost.
+#[test]
+fn the_later_message_wins() {
+    let Some(broker) = Broker::start() else { return };
+    let server = subscribe(&broker).start();
+    await_connected(&server, "one");
+    let location = |value: i64| location(0).replace("1.5", &format!("{value}.5"));
+    for device in 0..10 {
+        let lines: String = (0..20).map(|value| location(value) + "\n").collect();
+        broker.publish_lines(&format!("owntracks/jane/phone{device}"), &lines);
+    }
+    await_later(&server, &broker);
+    let last = influxql(&server, "SELECT lat FROM location GROUP BY device");
+    let values: Vec<f64> = last.as_array().unwrap().iter().map(|one| one["values"][0][1].as_f64().unwrap()).collect();
+    assert_eq!(values, [19.5; 10], "{last}");
+}
+
 /// A message is acknowledged after its record is synced. So a kill in between delivers it again, and a kill before loses
 /// nothing. A dated one is stored once.
 #[test]

@@ -78,7 +78,7 @@ fn the_first_line_may_name_the_database() {
 /// Regression: strangers sent first lines of 64 KiB without an end, and held the memory of everybody's writes.
 #[test]
 fn a_stranger_has_little_room_for_its_token() {
-    let server = start("[auth]\nrequired = true\n");
+    let server = Launch::embedded().config(LISTEN).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send("m v=1".repeat(1_000));
     assert!(raw.rest().starts_with("ERROR the first line is too long"));

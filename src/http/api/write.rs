@@ -225,6 +225,7 @@ impl WriteOptions {
             is_partial: self.is_partial,
             ack: self.ack,
             is_patient: false,
+            turn: None,
             key: self.key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) }),
             caller: &requester.caller,
             address: requester.address,

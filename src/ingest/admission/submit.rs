@@ -155,6 +155,10 @@ impl Submitter {
             drop(admission);
         };
         let append_deadline = (!arrival.is_patient).then_some(deadline);
+        // The queue of the WAL is fair, and nothing is awaited in between.
+        if let Some(turn) = arrival.turn {
+            turn.end();
+        }
         let sequence = self.append(0, record::KIND_READINGS, record, append_deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());

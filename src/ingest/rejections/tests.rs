@@ -51,6 +51,7 @@ fn arrival_from<'a>(address: &str) -> Arrival<'a> {
         is_partial: true,
         ack: None,
         is_patient: false,
+        turn: None,
         key: None,
         caller: &Caller::Anybody,
         address: Some(address.parse().unwrap()),

@@ -24,7 +24,7 @@ use self::mappings::ParsedMappings;
 use self::meta::MetaTurns;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange, check_new_name};
 pub use self::rename::RenameRefusal;
-pub use self::write::{Ack, Arrival};
+pub use self::write::{Ack, Arrival, Turn};
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -77,6 +77,7 @@ async fn a_format_is_a_type_that_yields_points() {
         ack: None,
         key: None,
         is_patient: false,
+        turn: None,
         caller: &Caller::Anybody,
         address: None,
         mapping: None,

@@ -4,6 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::Renames;
@@ -67,6 +70,23 @@ pub struct Arrival<'a> {
     pub mapping: Option<&'a str>,
     /// The topic of the messages.
     pub topic: Option<&'a str>,
+    /// The turn of the body among others whose order counts.
+    pub turn: Option<&'a Turn>,
+}
+
+/// A turn, which ends when the body is on its way into the WAL: later bodies come after it from then on.
+#[derive(Debug)]
+pub struct Turn(Mutex<Option<OwnedMutexGuard<()>>>);
+
+impl Turn {
+    #[must_use]
+    pub fn new(guard: OwnedMutexGuard<()>) -> Self {
+        Self(Mutex::new(Some(guard)))
+    }
+
+    pub(in crate::ingest) fn end(&self) {
+        drop(self.0.lock().take());
+    }
 }
 
 impl Ingest {

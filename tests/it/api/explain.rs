@@ -133,7 +133,7 @@ fn explain_reads_bodies_like_writes_and_limits_them() {
     let refused = http::post(&url, "m v=1 1\n".repeat(1001), &[]).expect(413);
     assert!(refused.text().contains("1000 lines"), "{}", refused.text());
     let refused = http::post(&url, "m v=1 1\n".repeat(40_000), &[]).expect(413);
-    assert!(refused.text().contains("262144"), "{}", refused.text());
+    assert!(refused.text().contains("65536"), "{}", refused.text());
     for query in ["colour=red", "precision=x"] {
         http::post(&client.url("/api/v1/explain", query), "m v=1", &[]).expect(400);
     }

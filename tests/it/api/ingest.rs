@@ -108,7 +108,7 @@ fn a_database_has_mappings_of_its_own() {
     assert_eq!(listed(&client, "plug"), Some((PLUG.to_owned(), false)));
     // Another database does not have it.
     let other = super::client("ingest-own-2");
-    http::post(&other.url("/api/v1/ingest/plug", parameters), "{}", &[]).expect(400);
+    http::post(&other.url("/api/v1/ingest/plug", parameters), "{}", &[]).expect(404);
     assert_eq!(listed(&other, "plug"), None);
     // Replace it, in JSON.
     let json = r#"{"name":"plug","measurement":"meter","fields":[{"path":"/watts"}]}"#;
