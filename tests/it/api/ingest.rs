@@ -118,7 +118,7 @@ fn a_database_has_mappings_of_its_own() {
     assert_eq!(explained["lines"][0]["sensor"], "meter", "{explained}");
     remove_mapping(&client, "plug").expect(204);
     ingest("plug").expect(404);
-    remove_mapping(&client, "plug").expect(400);
+    remove_mapping(&client, "plug").expect(404);
 }
 
 #[test]
