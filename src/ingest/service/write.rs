@@ -284,9 +284,10 @@ impl Ingest {
 
 /// Validates all lines, and lets other tasks run in between. The sensors are locked for a few lines at a time, because
 /// small bodies wait for them in another lane.
-async fn validate_in_slices<'b>(mut validator: Validator<'_>, mut points: impl Points<'b> + Send) -> ValidatedBody {
+async fn validate_in_slices<'b, P: Points<'b> + Send>(mut validator: Validator<'_>, mut points: P) -> ValidatedBody {
+    let lines = if P::IS_SLOW { 1 } else { LINES_PER_SLICE };
     let mut slice = Slice::begin();
-    while validator.validate_lines(&mut points, LINES_PER_SLICE) {
+    while validator.validate_lines(&mut points, lines) {
         faults::point("large_body");
         slice.pause().await;
     }
