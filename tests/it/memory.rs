@@ -68,7 +68,7 @@ tests! {
 fn clients_at_once_fit(mib: u64, percent: u64) {
     const SENSORS: u64 = 2_500;
     let server =
-        Launch::embedded().config(format!("[server]\nmemory = \"{mib}MiB\"\n[query]\ntimeout = \"120s\"\n")).start();
+        Launch::embedded().config(format!("[server]\nmemory = \"{mib}MiB\"\n[query]\ntimeout = \"60s\"\n")).start();
     server.limit_memory(4 << 30);
     let (acked, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
