@@ -16,6 +16,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::Serialize;
 
+pub use self::labels::STORE_FULL_SECONDS;
 pub use self::mqtt::MqttMetrics;
 use super::recent::Recent;
 use super::version::{COMMIT, PROFILE};
@@ -27,9 +28,6 @@ use crate::wal::WalStats;
 const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Upper bounds of the histogram buckets for numbers of readings.
 const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0];
-
-/// The metric of a running service that `hourglass doctor` reads.
-pub const STORE_FULL_SECONDS: &str = "hourglass_store_full_seconds";
 
 /// Route, method and status.
 type RequestLabels = (&'static str, &'static str, u16);

@@ -2,6 +2,9 @@
 
 use metrics::counter;
 
+/// The metric of a running service that `hourglass doctor` reads.
+pub const STORE_FULL_SECONDS: &str = "hourglass_store_full_seconds";
+
 /// A counter with one label.
 struct Labelled {
     name: &'static str,
