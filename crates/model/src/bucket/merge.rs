@@ -380,6 +380,12 @@ impl Bucket {
                 refilled.is_displaced = true;
             }
         }
+        let is_alone = self.pages.iter().filter(|page| is_kept(page)).count() == 1;
+        if let Some(first) = self.pages.first_mut().filter(|first| is_alone && first.has_overflow) {
+            first.has_overflow = false;
+            first.is_rewritten |= first.stored.is_some();
+            first.is_displaced |= first.stored.is_some();
+        }
     }
 
     /// Counts one row of a group as new, duplicate or overwritten. The earlier rows of the group count as stored.

@@ -32,6 +32,7 @@ impl Bucket {
             page.is_removed = false;
             page.closed = false;
             page.is_rewritten = true;
+            self.pages[0].has_overflow |= p > 0;
             return p;
         }
         let mut readings = Readings::default();

@@ -291,6 +291,26 @@ fn a_page_takes_exactly_its_cap_of_readings() {
     }
 }
 
+/// Regression: page 0 kept the overflow mark after a deletion had emptied all other pages.
+#[test]
+fn a_page_0_that_a_deletion_leaves_alone_has_no_overflow() {
+    let caps = Caps { max_readings: 10, ..roomy() };
+    let rows: Vec<TestRow> = (0..11).map(|i| float(i * MILLI_NS, 1.0)).collect();
+    let (mut bucket, _) = merge_all(&[rows], &caps);
+    store_all(&mut SimulatedStore::new(caps), &mut bucket);
+    assert_eq!(bucket.delete(&(10 * MILLI_NS..11 * MILLI_NS), 9), 1);
+    let mut refilled = bucket.clone();
+    assert_eq!(bucket.next_writes(), [[0, 1]], "together");
+    bucket.mark_written(&[0, 1]);
+    let found = |bucket: &Bucket| {
+        let first = &bucket.pages()[0];
+        (bucket.pages().len(), first.has_overflow, first.overflow.is_some())
+    };
+    assert_eq!(found(&bucket), (1, false, false));
+    apply(&mut refilled, &[float(20 * MILLI_NS, 1.0)], &caps, origin(10));
+    assert_eq!(found(&refilled), (2, true, true), "the page is used again");
+}
+
 #[test]
 fn a_page_takes_exactly_its_cap_of_bytes() {
     let rows: Vec<TestRow> = (0..12).map(|i| float(i * MILLI_NS, 1.0)).collect();
