@@ -1,5 +1,5 @@
-//! `DELETE /api/v1/readings`: deletes readings of one or many sensors, or counts them. It runs the InfluxQL statement that
-//! selects the same readings.
+//! `DELETE /api/v1/readings`: deletes readings of one or many sensors, or counts them. Many sensors are selected by the
+//! InfluxQL statement that means the same.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,14 @@ use serde_json::json;
 use crate::bucket::settings::{AUTOGEN, POLICY_MARK};
 use crate::clock::now_ns;
 use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
-use crate::http::influx::query::run_change;
+use crate::http::influx::query::{delete_sensors, log_change};
 use crate::http::influx::v2::{and, compare_tag, condition};
 use crate::http::parameters::Parameters;
 use crate::influxql::{Expr, Literal, Measurement, MeasurementName, Operator, Statement};
 use crate::query::Budget;
-use crate::query::influx::StatementContext;
-use crate::query::native::many::TagWords;
+use crate::query::influx::{DeleteTargets, StatementContext};
 use crate::query::selector::{Selector, TagFilter, TagTest};
-use crate::reading::Sensor;
+use crate::reading::time::rfc3339;
 
 /// `DELETE /api/v1/readings`.
 pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
@@ -27,12 +26,11 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
     let caller = &parameters.requester.caller;
     let budget = parameters.budget();
     let stored = parameters.database()?;
-    let statement = statement(&parameters, &budget, &stored).await?;
     let (database, policy) = stored.split_once(POLICY_MARK).unwrap_or((&stored, AUTOGEN));
     let context =
         StatementContext { database: Some(database), policy: Some(policy), now: now_ns(), budget: &budget, caller };
+    let targets = targets(&parameters, &budget, context).await?;
     if parameters.flag("dry_run")? {
-        let targets = app.query.delete_targets(&statement, context, &BTreeSet::new()).await?.unwrap_or_default();
         let counts = budget.in_time(app.edits.count(caller, targets)).await??;
         budget.finish();
         return Ok(Json(json!({
@@ -43,33 +41,38 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
         }))
         .into_response());
     }
-    let warning = run_change(app, &parameters.requester, &statement, context, false).await?;
+    let text = description(&targets);
+    let deleted = delete_sensors(app, targets, context.now, false).await;
+    log_change(app, &parameters.requester, text, database, &deleted);
     budget.finish();
     let mut response = StatusCode::NO_CONTENT.into_response();
-    add_texts(&mut response, WARNING_HEADER, warning.as_slice());
+    add_texts(&mut response, WARNING_HEADER, deleted?.as_slice());
     Ok(response)
 }
 
-/// Returns the statement that deletes the selected readings.
-async fn statement(parameters: &Parameters, budget: &Budget, database: &str) -> ApiResult<Statement> {
+/// Describes a deletion in the audit trail.
+fn description(targets: &[DeleteTargets]) -> String {
+    let Some(DeleteTargets { statement, range, .. }) = targets.first() else { return String::new() };
+    format!("{statement}, from {} to {}", rfc3339(range.start), rfc3339(range.end))
+}
+
+/// Returns the selected readings.
+async fn targets(
+    parameters: &Parameters,
+    budget: &Budget,
+    context: StatementContext<'_>,
+) -> ApiResult<Vec<DeleteTargets>> {
+    let query = &parameters.app.query;
     let selected = parameters.selector(budget).await?;
     if let Some(notice) = selected.notice {
         return Err(ApiError::Bad(notice));
     }
     let range = parameters.range()?;
-    let mut conditions = Vec::new();
-    let measurement = match selected.selector {
-        Selector::Sensor(sensor) => {
-            conditions.extend(sensor.tags.iter().map(|(key, value)| is_tag(key, value)));
-            let others = other_tags(parameters, budget, database, &sensor).await?;
-            conditions.extend(others.into_iter().map(|key| is_tag(&key, "")));
-            Some(sensor.measurement.to_string())
-        }
-        Selector::Matching { measurement, tags, .. } => {
-            conditions.extend(tags.into_iter().map(tag_condition));
-            measurement
-        }
+    let (measurement, tags) = match selected.selector {
+        Selector::Sensor(sensor) => return Ok(vec![query.delete_target(&sensor, range, context).await?]),
+        Selector::Matching { measurement, tags, .. } => (measurement, tags),
     };
+    let mut conditions: Vec<Expr> = tags.into_iter().map(tag_condition).collect();
     if parameters.get("from").is_some() {
         conditions.push(condition(&format!("time >= {}", range.start))?);
     }
@@ -78,25 +81,8 @@ async fn statement(parameters: &Parameters, budget: &Budget, database: &str) -> 
     }
     let exact = |name| Measurement { database: None, policy: None, name: MeasurementName::Exact(name) };
     let condition = conditions.into_iter().fold(None, |all, next| Some(and(all, next)));
-    Ok(Statement::Delete { sources: measurement.into_iter().map(exact).collect(), condition })
-}
-
-/// Returns the tags of other sensors of the measurement. Without them, a condition on the tags of one sensor also selects
-/// sensors with more tags.
-async fn other_tags(
-    parameters: &Parameters,
-    budget: &Budget,
-    database: &str,
-    sensor: &Sensor,
-) -> ApiResult<Vec<String>> {
-    let siblings =
-        Selector::Matching { measurement: Some(sensor.measurement.to_string()), tags: Vec::new(), pins: Vec::new() };
-    let words = parameters.app.query.vocabulary(budget, database, &siblings, TagWords::Own).await?;
-    Ok(words.tags.into_keys().filter(|key| sensor.tag(key).is_none()).collect())
-}
-
-fn is_tag(key: &str, value: &str) -> Expr {
-    compare_tag(key.to_owned(), Operator::Eq, Literal::String(value.to_owned()))
+    let statement = Statement::Delete { sources: measurement.into_iter().map(exact).collect(), condition };
+    Ok(query.delete_targets(&statement, context, &BTreeSet::new()).await?.unwrap_or_default())
 }
 
 fn tag_condition(filter: TagFilter) -> Expr {

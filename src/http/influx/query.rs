@@ -259,16 +259,16 @@ pub(crate) async fn run_change(
     waits: bool,
 ) -> ApiResult<Option<String>> {
     let changed = change(app, statement, context, waits).await;
-    log_change(app, requester, statement, context.database, &changed);
+    log_change(app, requester, statement.to_string(), changed_database(statement, context.database), &changed);
     changed
 }
 
 /// Writes a change to the audit trail.
-fn log_change(
+pub(crate) fn log_change(
     app: &App,
     requester: &Requester,
-    statement: &Statement,
-    database: Option<&str>,
+    statement: String,
+    database: &str,
     changed: &ApiResult<Option<String>>,
 ) {
     // Forbidden attempts are logged as denials, invalid ones not at all.
@@ -277,8 +277,6 @@ fn log_change(
         return;
     }
     let outcome = changed.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
-    let database = changed_database(statement, database);
-    let statement = statement.to_string();
     let event = Event::Change { caller: &requester.caller, address: requester.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
@@ -386,7 +384,6 @@ async fn delete(
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
-    let timeout = app.flush_timeout();
     if targets.iter().any(|target| target.values.is_some()) {
         let deletion = ValueDeletion {
             statement: statement.clone(),
@@ -397,12 +394,24 @@ async fn delete(
         };
         return Ok(app.edits.delete_by_value(deletion, targets).await?);
     }
+    delete_sensors(app, targets, context.now, waits).await
+}
+
+/// Deletes all readings of time ranges of sensors. Returns a message if it does not wait and the readings are only hidden
+/// yet.
+pub(crate) async fn delete_sensors(
+    app: &App,
+    targets: Vec<DeleteTargets>,
+    now: i64,
+    waits: bool,
+) -> ApiResult<Option<String>> {
+    let timeout = app.flush_timeout();
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
     let wait = DeletionWait { longest: timeout, for_removal: if waits { timeout } else { REMOVAL_TIME } };
     let mut message = None;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, wait);
+        let deletion = app.ingest.delete(&database, now, &sensors, &statement, range, wait);
         if wait_for_deletion(app, deletion).await? == Deleted::Hidden {
             message = Some(STILL_REMOVING.to_owned());
         }

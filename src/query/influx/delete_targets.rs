@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::delete_values::{ValueCondition, check_known, check_names};
-use super::policies::list_covered;
+use super::policies::{list_covered, resolve_database};
 use super::run::Run;
 use super::show::{is_of_tags, sensor_filter, source_filter};
 use super::statement::{StatementContext, StatementFailure};
@@ -75,6 +75,37 @@ impl Query {
                 targets.push(run.resolve_targets(statement, database, &sensors, values, &renames).await?);
             }
             Ok::<_, StatementFailure>(Some(targets))
+        };
+        self.in_turn(context.budget, context.database.unwrap_or_default(), find).await
+    }
+
+    /// Returns the target of a deletion of the one sensor that is shown so, in the policy of the context.
+    ///
+    /// # Errors
+    /// See [`StatementFailure`].
+    pub async fn delete_target(
+        &self,
+        shown: &Sensor,
+        range: Range<i64>,
+        context: StatementContext<'_>,
+    ) -> Result<DeleteTargets, StatementFailure> {
+        let find = || async {
+            let run = Run { engine: &self.engine, patterns: &Patterns::default(), context };
+            let database = resolve_database(run.engine, context.database_or(None)?, context.policy).await?;
+            let sensors = run.sensors_now(&database).await?;
+            let is_shown = |entry: &DirectoryEntry| entry.sensor.key == shown.key;
+            let chosen = Chosen::of(context.budget, &sensors, 1, is_shown).await?;
+            let sensors = chosen.entries.into_iter().map(|entry| entry.stored).collect();
+            let renames = run.engine.renames(&database).unwrap_or_default();
+            // Tags in a condition would also select sensors with more tags, of which only another instance may know.
+            let statement = with_renames(format!("{DELETE_SENSOR}{}", shown.key), &renames);
+            Ok::<_, StatementFailure>(DeleteTargets {
+                database,
+                sensors,
+                range: range.clone(),
+                values: None,
+                statement,
+            })
         };
         self.in_turn(context.budget, context.database.unwrap_or_default(), find).await
     }
@@ -148,7 +179,7 @@ impl Run<'_> {
         };
         let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
         let sensors = chosen.entries.into_iter().map(|entry| entry.stored).collect();
-        Ok(DeleteTargets { database, sensors, range, values, statement: with_renames(statement, renames) })
+        Ok(DeleteTargets { database, sensors, range, values, statement: with_renames(statement.to_string(), renames) })
     }
 
     async fn sensors_now(self, database: &str) -> Result<Sensors, StatementFailure> {
@@ -165,13 +196,15 @@ impl Run<'_> {
     }
 }
 
+/// The prefix of a remembered deletion of one sensor. The key by which it is shown follows.
+const DELETE_SENSOR: &str = "DELETE SENSOR ";
 /// The prefix of a remembered deletion in a database with renames. The renames and the statement follow.
 const RENAMED: &str = "RENAMED ";
 
 /// Returns the text of a statement with the current renames, so that later renames do not change its targets.
-fn with_renames(statement: &Statement, renames: &Renames) -> String {
+fn with_renames(statement: String, renames: &Renames) -> String {
     if renames.is_empty() {
-        return statement.to_string();
+        return statement;
     }
     let entries: Vec<BTreeMap<_, _>> = renames.entries().iter().map(|entry| entry.fields().collect()).collect();
     format!("{RENAMED}{} {statement}", json!(entries))
@@ -192,6 +225,15 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
 #[must_use]
 pub fn sensor_test(statement: &str) -> Option<SensorTest> {
     let (statement, renames) = split_renames(statement)?;
+    let is_target = deleted_entries(statement)?;
+    Some(Arc::new(move |stored: &Sensor| is_target(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
+}
+
+fn deleted_entries(statement: &str) -> Option<Box<dyn Fn(&DirectoryEntry) -> bool + Send + Sync>> {
+    if let Some(key) = statement.strip_prefix(DELETE_SENSOR) {
+        let key = key.to_owned();
+        return Some(Box::new(move |entry| *entry.sensor.key == *key));
+    }
     let params = Params::new();
     let is_known_zone = |_: &str| true;
     let regex_error = |_: &str| None;
@@ -200,7 +242,7 @@ pub fn sensor_test(statement: &str) -> Option<SensorTest> {
     let [statement] = &parsed[..] else { return None };
     let patterns = Patterns::compile(statement.patterns(), None).ok()?;
     let statement = statement.clone();
-    let is_target = move |entry: &DirectoryEntry| match &statement {
+    Some(Box::new(move |entry| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
@@ -208,8 +250,7 @@ pub fn sensor_test(statement: &str) -> Option<SensorTest> {
         }
         Statement::DropMeasurement { name } => *entry.sensor.measurement == **name,
         _ => false,
-    };
-    Some(Arc::new(move |stored: &Sensor| is_target(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
+    }))
 }
 
 #[cfg(test)]
@@ -230,7 +271,7 @@ mod tests {
         let options = ParseOptions { params: &Params::new(), is_known_zone: &|_| true, regex_error: &|_| None };
         let covered = |condition: &str, renames: &Renames| {
             let statement = parse(&format!("DROP SERIES FROM m WHERE {condition}"), &options).unwrap().remove(0);
-            let test = sensor_test(&with_renames(&statement, renames)).expect("it is a statement");
+            let test = sensor_test(&with_renames(statement.to_string(), renames)).expect("it is a statement");
             let names = ["a", "b", "c"];
             names.into_iter().filter(|s| test(&Sensor::new("m", [("s", *s)]).unwrap())).collect::<String>()
         };
@@ -239,5 +280,14 @@ mod tests {
         assert_eq!(covered("s = 'c'", &renames), "bc");
         assert_eq!(covered("s != 'c'", &renames), "a");
         assert_eq!(covered("s = 'a'", &Renames::default()), "a");
+    }
+
+    #[test]
+    fn a_remembered_deletion_of_one_sensor_covers_no_sensor_with_more_tags() {
+        let test = sensor_test("DELETE SENSOR m,s=a").expect("it is a statement");
+        let covered = |tags: &[(&str, &str)]| test(&Sensor::new("m", tags.iter().copied()).unwrap());
+        assert!(covered(&[("s", "a")]));
+        assert!(!covered(&[("s", "a"), ("t", "b")]));
+        assert!(!covered(&[]));
     }
 }

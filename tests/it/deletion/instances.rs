@@ -76,6 +76,23 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     world.stored.each_bucket(&CAPS, |_| {});
 }
 
+/// Regression: a deletion by key excluded the sensors with more tags that its instance knew. One that only another
+/// instance had acked was deleted, too.
+#[test]
+fn a_deletion_by_key_spares_unflushed_sensors_with_more_tags() {
+    let world = World::start();
+    world.fill();
+    write(&world.there, &format!("m,t=a,floor=2 v=1 {START}"));
+    let url = world.here.url(&format!("/api/v1/readings?db={DATABASE}&sensor=m,t%3Da"));
+    request("DELETE", &url, b"", &[]).expect("an answer").expect(204);
+    flush(&world.there);
+    wait_until("it is deleted", || list_sensors(&world.there) == ["m,floor=2,t=a", "m,t=b"]);
+    for server in [&world.here, &world.there] {
+        assert_eq!((times(server, "m,t=a"), times(server, "m,t=b").len()), (vec![], 40));
+        assert_eq!(times(server, "m,t=a,floor=2"), [START]);
+    }
+}
+
 /// Regression: a deletion overwrote a sensor document that another instance had just updated.
 #[test]
 fn a_write_during_a_deletion_survives_it() {
