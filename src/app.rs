@@ -168,7 +168,7 @@ async fn serve(
     let edits = Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options, stopping.clone());
     let edits = Arc::new(edits);
     let jobs = upkeep::start(&ingest, opened.compact_job(), lanes.clone(), metrics.clone());
-    let (subscribers, subscriptions) = mqtt::start(&ingest, &access, &lanes, &metrics, &stopping);
+    let (subscribers, subscriptions) = mqtt::start(&ingest, &access, &audit, &lanes, &metrics, &stopping);
     let app = Arc::new(App {
         lanes,
         jobs,

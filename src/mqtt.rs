@@ -3,7 +3,7 @@
 
 mod connection;
 mod messages;
-mod packets;
+pub mod packets;
 mod subscriber;
 
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::access::TokenRegistry;
+use crate::access::{Audit, TokenRegistry};
 use crate::ingest::Ingest;
 use crate::lanes::{Lane, Lanes};
 use crate::telemetry::Metrics;
 
+pub use self::connection::probe;
 use self::subscriber::Subscriber;
 
 /// The state of a subscriber, for `/health`.
@@ -59,6 +60,7 @@ impl SubscriberState {
 pub fn start(
     ingest: &Arc<Ingest>,
     access: &Arc<TokenRegistry>,
+    audit: &Arc<Audit>,
     lanes: &Lanes,
     metrics: &Metrics,
     stop: &watch::Receiver<bool>,
@@ -73,6 +75,7 @@ pub fn start(
             settings: settings.clone(),
             ingest: ingest.clone(),
             access: access.clone(),
+            audit: audit.clone(),
             state,
             metrics,
             stop: stop.clone(),

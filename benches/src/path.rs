@@ -112,7 +112,7 @@ impl Path {
             received: 0,
             is_partial,
             ack,
-            key: None,
+            retry: None,
             is_patient: false,
             turn: None,
             caller: &Caller::Anybody,

@@ -96,6 +96,13 @@ impl Examination {
                 self.certificates(&tls);
             }
         }
+        for broker in &settings.mqtt {
+            let probed = crate::mqtt::probe(broker).await;
+            self.note(
+                probed
+                    .with_context(|| format!("[[mqtt]] {}: {}:{}", broker.client_id, broker.url.host, broker.url.port)),
+            );
+        }
         self.descriptors(settings);
         let tokens = if settings.store.uri.is_embedded() {
             TokenFile::primary(&settings.server.data_dir).tokens().await.context("server.data_dir")

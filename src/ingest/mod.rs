@@ -19,9 +19,9 @@ pub use self::error::IngestError;
 pub use self::rejections::{KeptLine, KeptLines, Rejections, plain, without_tokens};
 pub use self::request_keys::RequestKey;
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MappingRefusal, MetaArrival, MetaOutcome, MetaRefusal,
-    MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, Turn,
-    check_database_name, check_new_name,
+    Ack, Arrival, Explanation, FirstTime, Ingest, LINES_EXPLAINED, MappingRefusal, MetaArrival, MetaOutcome,
+    MetaRefusal, MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, Retry, SetSettings, SettingChange,
+    Turn, check_database_name, check_new_name,
 };
 pub use crate::buffer::flush::dead_letters;
 pub use crate::buffer::flush::failing::FailingDatabase;

@@ -62,17 +62,8 @@ impl Connection {
     /// # Errors
     /// If a file cannot be read, or the broker cannot be reached or refuses.
     pub async fn open(settings: &MqttSettings) -> Result<Self, MqttError> {
-        let url = &settings.url;
-        let password = settings.password_file.as_deref().map(|file| read_secret("password_file", file)).transpose()?;
-        let tcp = within(TcpStream::connect((&*url.host, url.port))).await??;
-        tcp.set_nodelay(true)?;
-        let stream = if url.has_tls {
-            let pair = settings.cert_file.as_deref().zip(settings.key_file.as_deref());
-            let files = ClientFiles { ca: settings.ca_file.as_deref(), pair };
-            within(connect_tls(tcp, &url.host, files)).await??
-        } else {
-            Either::Left(tcp)
-        };
+        let password = password(settings)?;
+        let stream = dial(settings).await?;
         let decoder = Decoder::new(settings.version);
         let mut connection = Self { stream, decoder, keep_alive: Duration::ZERO };
         connection.send(&packets::connect(settings, password.as_deref(), KEEP_ALIVE_SECONDS)).await?;
@@ -111,6 +102,34 @@ impl Connection {
             }
         }
     }
+}
+
+/// Reads the files that a subscriber names, and reaches the broker. Opens no session, which would end that of a running
+/// service.
+///
+/// # Errors
+/// If a file cannot be read, or the broker cannot be reached.
+pub async fn probe(settings: &MqttSettings) -> Result<(), MqttError> {
+    password(settings)?;
+    settings.token_file.as_deref().map(|file| read_secret("token_file", file)).transpose()?;
+    dial(settings).await.map(drop)
+}
+
+async fn dial(settings: &MqttSettings) -> Result<ClientStream, MqttError> {
+    let url = &settings.url;
+    let tcp = within(TcpStream::connect((&*url.host, url.port))).await??;
+    tcp.set_nodelay(true)?;
+    if url.has_tls {
+        let pair = settings.cert_file.as_deref().zip(settings.key_file.as_deref());
+        let files = ClientFiles { ca: settings.ca_file.as_deref(), pair };
+        Ok(within(connect_tls(tcp, &url.host, files)).await??)
+    } else {
+        Ok(Either::Left(tcp))
+    }
+}
+
+fn password(settings: &MqttSettings) -> Result<Option<String>, MqttError> {
+    settings.password_file.as_deref().map(|file| read_secret("password_file", file)).transpose()
 }
 
 /// Reads a file with a secret in its first line.

@@ -7,8 +7,8 @@ use super::connection::{MqttError, read_secret};
 use super::packets::{Message, PACKET_BYTES_MAX};
 use super::subscriber::Subscriber;
 use crate::access::{Caller, Denied, Forbidden};
-use crate::clock::now_seconds;
-use crate::ingest::{AckLevel, Arrival, IngestError, Turn};
+use crate::clock::{now_ns, now_seconds};
+use crate::ingest::{AckLevel, Arrival, FirstTime, IngestError, Retry, Turn};
 use crate::mapping::{self, Mapping};
 use crate::reading::{Precision, Reason, Rejection};
 use crate::wire::{Point, Points};
@@ -38,6 +38,18 @@ pub enum StoreError {
     Rejection(#[from] std::io::Error),
 }
 
+impl StoreError {
+    /// Returns the reason for the audit trail, if the rights of the token do not suffice.
+    #[must_use]
+    pub fn denial(&self) -> Option<&'static str> {
+        match self {
+            Self::Token(denied) => Some(denied.label()),
+            Self::Forbidden(_) => Some("forbidden"),
+            _ => None,
+        }
+    }
+}
+
 /// A body that is rejected as a whole.
 struct RejectedBody(Option<Rejection>);
 
@@ -47,12 +59,37 @@ impl<'a> Points<'a> for RejectedBody {
     }
 }
 
+/// A message with its first arrival.
+#[derive(Debug)]
+pub struct Delivery {
+    pub message: Message,
+    /// In nanoseconds since the epoch.
+    pub received: i64,
+    first_time: FirstTime,
+}
+
+impl Delivery {
+    #[must_use]
+    pub fn new(message: Message) -> Self {
+        Self { message, received: now_ns(), first_time: FirstTime::new() }
+    }
+
+    /// Returns true if the broker delivers this message again.
+    #[must_use]
+    pub fn is_repeated_by(&self, message: &Message) -> bool {
+        let Message { id, topic, payload, .. } = &self.message;
+        message.is_again && message.id == *id && message.topic == topic && message.payload == payload
+    }
+}
+
 impl Subscriber {
     /// Makes the readings of a message durable, or its rejection. The turn ends once later messages come after it.
     ///
     /// # Errors
     /// If neither is possible now.
-    pub async fn store(&self, message: &Message, received: i64, turn: &Turn) -> Result<Outcome, StoreError> {
+    pub async fn store(&self, delivery: &Delivery, turn: &Turn) -> Result<Outcome, StoreError> {
+        let Delivery { message, received, first_time } = delivery;
+        let received = *received;
         let caller = match &self.settings.token_file {
             None => Caller::Anybody,
             Some(file) => {
@@ -81,7 +118,7 @@ impl Subscriber {
             ack: Some(AckLevel::Log),
             is_patient: true,
             turn: Some(turn),
-            key: None,
+            retry: Some(Retry::FirstTime(first_time)),
             caller: &caller,
             address: None,
             mapping: Some(mapping_name),

@@ -39,6 +39,8 @@ pub struct Message {
     /// The identifier to acknowledge, with QoS 1.
     pub id: Option<u16>,
     pub is_retained: bool,
+    /// True if an earlier connection may have delivered it.
+    pub is_again: bool,
     /// The bytes of the packet after its length.
     pub bytes: usize,
 }
@@ -146,7 +148,7 @@ fn decode_message(version: MqttVersion, first: u8, mut body: Bytes) -> Result<Me
     if version == MqttVersion::V5 {
         take_properties(&mut body)?;
     }
-    Ok(Message { topic, payload: body, id, is_retained: first & 1 == 1, bytes })
+    Ok(Message { topic, payload: body, id, is_retained: first & 1 == 1, is_again: first & 8 == 8, bytes })
 }
 
 /// Reads a number of variable length; `None` if bytes are missing.

@@ -1,27 +1,27 @@
 //! One subscriber: connects while this instance owns the session, and acknowledges messages in the order received.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{Mutex, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::connection::{Connection, MqttError};
-use super::messages::{Outcome, StoreError};
-use super::packets::{self, Message, Packet, RECEIVE_MAXIMUM};
+use super::messages::{Delivery, Outcome, StoreError};
+use super::packets::{self, Packet, RECEIVE_MAXIMUM};
 use super::{Link, SubscriberState};
-use crate::access::TokenRegistry;
-use crate::clock::now_ns;
+use crate::access::{Audit, Event, TokenRegistry};
 use crate::config::MqttSettings;
 use crate::edge::wait_for_stop;
 use crate::faults;
 use crate::ingest::{Ingest, Turn};
 use crate::telemetry::MqttMetrics;
 
-/// Maximum bytes of messages that are being stored, unless there is only one.
-const IN_FLIGHT_BYTES_MAX: usize = 256 << 10;
+/// Bytes of messages that are not acknowledged, above which no other one is read.
+const WAITING_BYTES_MAX: usize = 256 << 10;
 /// The first pause before another attempt to connect, or to store a message. It doubles, up to the maximum.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 const CONNECT_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -39,6 +39,7 @@ pub struct Subscriber {
     pub settings: MqttSettings,
     pub ingest: Arc<Ingest>,
     pub access: Arc<TokenRegistry>,
+    pub audit: Arc<Audit>,
     pub state: Arc<SubscriberState>,
     pub metrics: MqttMetrics,
     pub stop: watch::Receiver<bool>,
@@ -53,6 +54,7 @@ impl Subscriber {
         let mut stop = self.stop.clone();
         let mut pause = CONNECT_PAUSE;
         let mut is_outage = false;
+        let mut waiting = VecDeque::new();
         self.metrics.connected.set(0);
         while !*stop.borrow() {
             if !self.is_owner(false) {
@@ -63,7 +65,7 @@ impl Subscriber {
                 }
             }
             let began = Instant::now();
-            let ended = self.subscribe(&mut is_outage).await;
+            let ended = self.subscribe(&mut waiting, &mut is_outage).await;
             self.metrics.connected.set(0);
             self.metrics.in_flight.set(0);
             let Err(error) = ended else { continue };
@@ -81,34 +83,45 @@ impl Subscriber {
         }
     }
 
-    /// Stores messages until this instance stops or loses the session.
-    async fn subscribe(self: &Arc<Self>, is_outage: &mut bool) -> Result<(), MqttError> {
+    /// Stores messages until this instance stops or loses the session. Leaves the messages that are not acknowledged,
+    /// which the broker then delivers again, in `waiting`.
+    async fn subscribe(
+        self: &Arc<Self>,
+        waiting: &mut VecDeque<Arc<Delivery>>,
+        is_outage: &mut bool,
+    ) -> Result<(), MqttError> {
         let mut stop = self.stop.clone();
         let mut connection = tokio::select! {
             opened = Connection::open(&self.settings) => opened?,
             () = wait_for_stop(&mut stop) => return Ok(()),
         };
+        let earlier = std::mem::take(waiting);
         let mut in_flight = FuturesOrdered::new();
-        let mut in_flight_bytes = 0;
+        let mut retry_at = None;
+        let mut pause = STORE_PAUSE;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let mut pinged = Instant::now();
         loop {
             // Without room nothing is read, and TCP slows the broker down.
-            let has_room = in_flight.len() < RECEIVE_MAXIMUM.into()
-                && (in_flight.is_empty() || in_flight_bytes < IN_FLIGHT_BYTES_MAX);
+            let bytes: usize = waiting.iter().map(|delivery| delivery.message.bytes).sum();
+            let has_room = waiting.len() < RECEIVE_MAXIMUM.into() && bytes < WAITING_BYTES_MAX;
             if !has_room {
                 heard = Instant::now();
             }
-            self.metrics.in_flight.set(u32::try_from(in_flight.len()).unwrap_or(u32::MAX));
+            self.metrics.in_flight.set(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
             tokio::select! {
                 packet = connection.receive(), if has_room => {
                     heard = Instant::now();
                     match packet? {
                         Packet::Message(message) => {
-                            in_flight_bytes += message.bytes;
-                            in_flight.push_back(self.clone().store_with_retries(message));
+                            let known = earlier.iter().find(|delivery| delivery.is_repeated_by(&message)).cloned();
+                            let delivery = known.unwrap_or_else(|| Arc::new(Delivery::new(message)));
+                            waiting.push_back(delivery.clone());
+                            if retry_at.is_none() {
+                                in_flight.push_back(self.clone().store_in_turn(delivery));
+                            }
                         }
                         Packet::Subscribed(codes) => {
                             self.check_topics(&codes)?;
@@ -123,15 +136,25 @@ impl Subscriber {
                     let mut acks = Vec::new();
                     let mut next = Some(stored);
                     // Acknowledge together what one sync made durable.
-                    while let Some(Some(message)) = next {
-                        in_flight_bytes -= message.bytes;
-                        acks.extend(message.id.into_iter().flat_map(packets::acknowledge));
+                    while let Some(Ok(outcome)) = next {
+                        acks.extend(self.finish(waiting, outcome));
                         next = in_flight.next().now_or_never().flatten();
                     }
-                    connection.send(&acks).await?;
-                    if matches!(next, Some(None)) {
-                        return connection.send(packets::DISCONNECT).await;
+                    if let Some(Err(error)) = next {
+                        // A later message must not come before this one, so all of them are stored again, in order.
+                        in_flight = FuturesOrdered::new();
+                        retry_at = Some(Instant::now() + pause);
+                        pause = (pause * 2).min(STORE_PAUSE_MAX);
+                        self.note_blocked(Some(error));
+                    } else {
+                        pause = STORE_PAUSE;
+                        self.note_blocked(None);
                     }
+                    connection.send(&acks).await?;
+                }
+                () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {
+                    retry_at = None;
+                    in_flight = waiting.iter().map(|delivery| self.clone().store_in_turn(delivery.clone())).collect();
                 }
                 _ = ticks.tick() => {
                     if !self.is_owner(true) {
@@ -149,8 +172,8 @@ impl Subscriber {
             }
         }
         let finish = async {
-            while let Some(Some(message)) = in_flight.next().await {
-                let acks: Vec<u8> = message.id.into_iter().flat_map(packets::acknowledge).collect();
+            while let Some(Ok(outcome)) = in_flight.next().await {
+                let acks: Vec<u8> = self.finish(waiting, outcome).collect();
                 connection.send(&acks).await?;
             }
             connection.send(packets::DISCONNECT).await
@@ -158,33 +181,26 @@ impl Subscriber {
         timeout(FINISH_TIMEOUT, finish).await.unwrap_or(Ok(()))
     }
 
-    /// Stores a message however long it takes. `None` once the service stops and the message is not stored.
-    async fn store_with_retries(self: Arc<Self>, message: Message) -> Option<Message> {
-        let mut stop = self.stop.clone();
-        let received = now_ns();
+    /// Stores a message after those before it.
+    async fn store_in_turn(self: Arc<Self>, delivery: Arc<Delivery>) -> Result<Outcome, StoreError> {
         // The first poll of a message joins the queue, so the order is that of the messages.
         let turn = Turn::new(self.turns.clone().lock_owned().await);
-        let mut pause = STORE_PAUSE;
-        loop {
-            match self.store(&message, received, &turn).await {
-                Ok(outcome) => {
-                    let counter = match outcome {
-                        Outcome::Stored => &self.metrics.stored,
-                        Outcome::Skipped => &self.metrics.skipped,
-                        Outcome::Rejected => &self.metrics.rejected,
-                    };
-                    counter.increment(1);
-                    self.note_blocked(None);
-                    return Some(message);
-                }
-                Err(error) => self.note_blocked(Some(error)),
-            }
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = wait_for_stop(&mut stop) => return None,
-            }
-            pause = (pause * 2).min(STORE_PAUSE_MAX);
-        }
+        let stored = self.store(&delivery, &turn).await;
+        faults::halt_at("mqtt_unacknowledged").await;
+        stored
+    }
+
+    /// Counts the first waiting message, and returns its acknowledgement. From now on the broker may use its identifier
+    /// for another message.
+    fn finish(&self, waiting: &mut VecDeque<Arc<Delivery>>, outcome: Outcome) -> impl Iterator<Item = u8> {
+        let counter = match outcome {
+            Outcome::Stored => &self.metrics.stored,
+            Outcome::Skipped => &self.metrics.skipped,
+            Outcome::Rejected => &self.metrics.rejected,
+        };
+        counter.increment(1);
+        let id = waiting.pop_front().and_then(|delivery| delivery.message.id);
+        id.into_iter().flat_map(packets::acknowledge)
     }
 
     fn is_owner(&self, is_connected: bool) -> bool {
@@ -208,18 +224,25 @@ impl Subscriber {
         self.set_link(Link::Connected);
     }
 
-    /// Notes whether messages can be stored, and logs a change.
+    /// Notes whether messages can be stored. Logs a change, and writes a refused token to the audit trail.
     fn note_blocked(&self, error: Option<StoreError>) {
         let client_id = &self.settings.client_id;
-        let mut status = self.state.status.lock();
-        match &error {
-            Some(error) if status.blocked.is_none() => {
+        let text = error.as_ref().map(ToString::to_string);
+        let before = std::mem::replace(&mut self.state.status.lock().blocked, text.clone());
+        if before == text {
+            return;
+        }
+        match (&error, before) {
+            (Some(error), None) => {
                 tracing::warn!(client_id, %error, "MQTT messages cannot be stored, so they are not acknowledged; retrying");
             }
-            None if status.blocked.is_some() => tracing::info!(client_id, "MQTT messages are stored again"),
+            (None, Some(_)) => tracing::info!(client_id, "MQTT messages are stored again"),
             _ => {}
         }
-        status.blocked = error.map(|error| error.to_string());
+        if let Some(reason) = error.and_then(|error| error.denial()) {
+            let denied = Event::Denied { reason, address: None, route: "mqtt", token: None };
+            self.audit.note_denied(&denied, std::time::Instant::now());
+        }
     }
 
     fn set_link(&self, link: Link) {

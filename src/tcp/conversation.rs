@@ -302,7 +302,7 @@ impl Conversation {
                         received: now_ns(),
                         is_partial: true,
                         ack: Some(AckLevel::Log),
-                        key: None,
+                        retry: None,
                         is_patient: true,
                         turn: None,
                         caller,

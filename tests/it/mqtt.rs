@@ -111,16 +111,52 @@ fn messages_are_stored_by_both_versions_with_and_without_tls() {
 fn the_later_message_wins() {
     let Some(broker) = Broker::start() else { return };
     let server = subscribe(&broker).start();
-    await_connected(&server, "one");
+    write_over_and_over(&broker, &server);
+}
+
+/// Regression: a message that the log refused was tried again alone, after later ones had been logged.
+#[test]
+fn the_later_message_wins_after_a_failed_append() {
+    let Some(broker) = Broker::start() else { return };
+    // The last but one of a device.
+    let server = subscribe(&broker).env("FAULT_FAIL_AT", "append:19").start();
+    write_over_and_over(&broker, &server);
+    let log = server.stderr();
+    assert_eq!(log.matches("MQTT messages cannot be stored").count(), 1, "{log}");
+    assert_eq!(log.matches("MQTT messages are stored again").count(), 1, "{log}");
+}
+
+fn write_over_and_over(broker: &Broker, server: &Server) {
+    await_connected(server, "one");
     let location = |value: i64| location(0).replace("1.5", &format!("{value}.5"));
     for device in 0..10 {
         let lines: String = (0..20).map(|value| location(value) + "\n").collect();
         broker.publish_lines(&format!("owntracks/jane/phone{device}"), &lines);
     }
-    await_later(&server, &broker);
-    let last = influxql(&server, "SELECT lat FROM location GROUP BY device");
+    await_later(server, broker);
+    let last = influxql(server, "SELECT lat FROM location GROUP BY device");
     let values: Vec<f64> = last.as_array().unwrap().iter().map(|one| one["values"][0][1].as_f64().unwrap()).collect();
     assert_eq!(values, [19.5; 10], "{last}");
+}
+
+/// Messages that were logged, but not acknowledged before the connection broke, are delivered again. Their undated
+/// readings were stored twice.
+#[test]
+fn a_message_that_comes_again_keeps_its_arrival() {
+    let Some(mut broker) = Broker::start() else { return };
+    let halt = Halt::already_set();
+    let launch = halt.launch(subscribe(&broker), "mqtt_unacknowledged").env("FAULT_FAIL_AT", "append:3");
+    let server = launch.start();
+    await_connected(&server, "one");
+    broker.publish_lines("home/lab/temp", &"21.5\n".repeat(10));
+    halt.await_met("a message is logged");
+    wait_until("all are logged", || metric(&server, "hourglass_ingest_readings_accepted_total") >= 9.0);
+    broker.stop();
+    broker.restart();
+    wait_until("the connection broke", || server.stderr().contains("not connected to the MQTT broker"));
+    halt.lift();
+    await_later(&server, &broker);
+    assert_eq!(count(&server, "home", "temp"), 10);
 }
 
 /// A message is acknowledged after its record is synced. So a kill in between delivers it again, and a kill before loses
@@ -214,6 +250,11 @@ fn the_rights_of_a_token_apply() {
     broker.publish("home/hall/temp", "20", &[]);
     broker.publish("home/lab/temp", "21.5", &[]);
     wait_until("the token is missed", || fetch("/health").contains("cannot read token_file"));
+    fs::write(&file, "hg_unknown_token\n").unwrap();
+    wait_until("the token is refused", || {
+        let audited = fs::read_to_string(server.data_dir().join("audit.log")).unwrap_or_default();
+        audited.contains(r#""route":"mqtt""#)
+    });
     let token = create(&server, &["--name", "tenant", "--write", "d", "--sensor-tag", "room=lab"]);
     fs::write(&file, token + "\n").unwrap();
     wait_until("a message is stored", || fetch("/metrics").contains("outcome=\"stored\"} 1"));

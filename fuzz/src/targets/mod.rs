@@ -8,7 +8,9 @@ pub mod json;
 pub mod lines;
 pub mod log;
 pub mod mapping;
+pub mod mqtt;
 pub mod names;
+pub mod push;
 pub mod tcp;
 
 mod seeds;
@@ -26,10 +28,12 @@ pub struct Target {
     pub words: &'static [&'static str],
 }
 
-pub const ALL: [Target; 10] = [
+pub const ALL: [Target; 12] = [
     Target { name: "lines", check: lines::check, seeds: seeds::lines, words: seeds::LINES },
     Target { name: "json", check: json::check, seeds: seeds::json, words: seeds::JSON },
     Target { name: "mapping", check: mapping::check, seeds: seeds::mapping, words: seeds::MAPPING },
+    Target { name: "push", check: push::check, seeds: push::seeds, words: &[] },
+    Target { name: "mqtt", check: mqtt::check, seeds: mqtt::seeds, words: &[] },
     Target { name: "body", check: body::check, seeds: seeds::body, words: seeds::LINES },
     Target { name: "http", check: http::check, seeds: seeds::http, words: seeds::HTTP },
     Target { name: "tcp", check: tcp::check, seeds: seeds::tcp, words: seeds::LINES },

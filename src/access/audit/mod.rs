@@ -64,7 +64,7 @@ pub enum Event<'a> {
         /// See [`Denied::label`](super::Denied::label); also `forbidden`, `origin` and `host`.
         reason: &'static str,
         address: Option<IpAddr>,
-        /// The route's pattern, or `tcp`.
+        /// The route's pattern, `tcp` or `mqtt`.
         route: &'static str,
         /// The token's name if it is known, or else the id in the sent text.
         token: Option<&'a str>,

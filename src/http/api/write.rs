@@ -25,7 +25,7 @@ use crate::http::parameters::{DEFAULT_DATABASE, Requester};
 use crate::http::render::json::ack_json;
 use crate::http::server::body::{self, ReadBody, ReceivedBody};
 use crate::http::{App, Health};
-use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey};
+use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey, Retry};
 use crate::lanes::{Lane, SMALL_BODY_BYTES};
 use crate::mapping::{self, Mapping};
 use crate::reading::Precision;
@@ -226,7 +226,10 @@ impl WriteOptions {
             ack: self.ack,
             is_patient: false,
             turn: None,
-            key: self.key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) }),
+            retry: self
+                .key
+                .as_deref()
+                .map(|key| Retry::Key(RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) })),
             caller: &requester.caller,
             address: requester.address,
             mapping: self.mapping.as_deref().map(|mapping| &*mapping.name),

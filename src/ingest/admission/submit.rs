@@ -159,6 +159,9 @@ impl Submitter {
         if let Some(turn) = arrival.turn {
             turn.end();
         }
+        if faults::fails("append") {
+            return Err(self.append_refusal(AppendError::Unwritable("a fault".to_owned())));
+        }
         let sequence = self.append(0, record::KIND_READINGS, record, append_deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());

@@ -52,7 +52,7 @@ fn arrival_from<'a>(address: &str) -> Arrival<'a> {
         ack: None,
         is_patient: false,
         turn: None,
-        key: None,
+        retry: None,
         caller: &Caller::Anybody,
         address: Some(address.parse().unwrap()),
         mapping: None,

@@ -4,12 +4,12 @@ mod by_value;
 mod databases;
 mod drain;
 mod explain;
-mod keyed;
 mod listing;
 mod mappings;
 mod meta;
 mod policies;
 mod rename;
+mod retry;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,7 @@ use self::mappings::ParsedMappings;
 use self::meta::MetaTurns;
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange, check_new_name};
 pub use self::rename::RenameRefusal;
+pub use self::retry::{FirstTime, Retry};
 pub use self::write::{Ack, Arrival, Turn};
 
 use std::ops::Range;

@@ -75,7 +75,7 @@ async fn a_format_is_a_type_that_yields_points() {
         received: 1_768_485_600_000_000_000,
         is_partial: true,
         ack: None,
-        key: None,
+        retry: None,
         is_patient: false,
         turn: None,
         caller: &Caller::Anybody,

@@ -20,7 +20,7 @@ use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{RejectionSummary, Tally, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
-use crate::ingest::request_keys::RequestKey;
+use crate::ingest::service::retry::Retry;
 use crate::kinds::KindFault;
 use crate::lanes::{SMALL_BODY_BYTES, Slice};
 use crate::reading::time::rfc3339;
@@ -60,8 +60,8 @@ pub struct Arrival<'a> {
     /// Wait for the WAL without the limit `ingest.ack_timeout`. TCP needs this, because it resends refused lines, and a
     /// timeout does not tell whether they were refused.
     pub is_patient: bool,
-    /// The key that this request and its retries have in common.
-    pub key: Option<RequestKey<'a>>,
+    /// A retry of this body gives its undated readings the same times.
+    pub retry: Option<Retry<'a>>,
     /// The sender.
     pub caller: &'a Caller,
     /// The address of the sender.
@@ -124,12 +124,12 @@ impl Ingest {
         quotas.admit()?;
         self.check_share(database)?;
         let guard = self.submitter.in_validation.begin();
-        let (mut validated, _key) = match arrival.key {
+        let (mut validated, _begun) = match arrival.retry {
             None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
-            Some(key) => {
+            Some(retry) => {
                 // Box the future, because it would make the future of every request larger.
-                let keyed = Box::pin(self.validate_keyed(database, arrival, key, admission.size(), read)).await?;
-                (keyed.validated, Some(keyed.key))
+                let retried = Box::pin(self.validate_retried(database, arrival, retry, admission.size(), read)).await?;
+                (retried.validated, Some(retried.begun))
             }
         };
         // The batches, like the body, stay in memory until they are acked.

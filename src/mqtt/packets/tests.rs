@@ -51,6 +51,7 @@ fn packets_of_a_broker_are_read_in_any_pieces() {
             payload: Bytes::from_static(payload),
             id,
             is_retained: id.is_some(),
+            is_again: false,
             bytes: 2 + topic.len() + if id.is_some() { 2 } else { 0 } + if is_v5 { 6 } else { 0 } + payload.len(),
         };
         let big = expected(b"big", b"", Some(8));

@@ -142,6 +142,11 @@ fn network_mistakes() -> Vec<Mistake> {
     let name = name.split('&').next().unwrap_or_default();
     let strange = format!("{start}replicaSet=another-{name}");
     vec![
+        probed(
+            "[[mqtt]]\nurl = \"mqtt://127.0.0.1:9\"\nclient_id = \"one\"\ntopics = [\"a\"]\nmappings = [\"plain\"]\n\
+             database = \"d\"\n",
+            &["[[mqtt]] one: 127.0.0.1:9", "refused"],
+        ),
         probed("[status]\nlisten = \"192.0.2.1:9\"\n", &["status.listen", "this machine has no such address"]),
         probed(store("mongodb://127.0.0.1:9/d?serverSelectionTimeoutMS=300"), &["store.uri"]),
         probed(store("mongodb://127.0.0.1:9/d?tls=true&tlsCAFile=/nowhere/ca.pem"), &["store.uri"]),

@@ -1,0 +1,5 @@
+//! The target `push` for libFuzzer.
+#![no_main]
+#![allow(missing_docs, reason = "the macro's own functions")]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| hourglass_fuzz::targets::push::check(data));
