@@ -147,7 +147,7 @@ ATTACKS = {
     "settings": (
         6,
         nothing,
-        lambda: compressed(b'{"a":[' + b'{"":0},' * 2_800_000 + b"0]}", "/api/v1/databases/d", "PUT", "application/json"),
+        lambda: compressed(b'{"a":[' + b'{"":0},' * 2_800_000 + b"0]}", "/api/v1/databases/d", "PATCH", "application/json"),
     ),
     "bad-lines": (7, nothing, lambda: compressed(b"x\n" * 10_000_000, "/write?db=e")),
     "columns": (8, sensors, columns),

@@ -106,7 +106,7 @@ class Hourglass:
 
     def create(self, name):
         if name == "live":
-            self.server.ask("PUT", f"/api/v1/databases/{name}", '{"seal_form":"off"}')
+            self.server.ask("PATCH", f"/api/v1/databases/{name}", '{"seal_form":"off"}')
         line = '{{"sensor":"climate,sensor={}","meta":{{"site":"{}"}}}}\n'
         body = "".join(line.format(sensor, self.fleet.site(number)) for number, sensor in enumerate(self.fleet.names))
         self.server.ask("POST", f"/api/v1/meta?db={name}", body, {"Content-Type": "application/x-ndjson"})

@@ -228,7 +228,7 @@ sections! {
         /// readings are in the store; in MongoDB with {w: majority, j: true}.
         ack: AckLevel = "log", word(&[("log", AckLevel::Log), ("store", AckLevel::Store)]);
         /// Treatment of a value whose type (number, boolean or text) differs from that of its field, in databases
-        /// without a setting of their own (drift of PUT /api/v1/databases/NAME). "reject": the value is rejected, and
+        /// without a setting of their own (drift of PATCH /api/v1/databases/NAME). "reject": the value is rejected, and
         /// the other fields of its line are kept. "keep": the value is kept in a second field, text for temp as
         /// temp@string. See docs/how-to/rejected-lines.md.
         drift: Drift = "reject", word(&[("reject", Drift::Reject), ("keep", Drift::Keep)]);
@@ -292,7 +292,7 @@ sections! {
 
     /// Sealing of past days.
     seal: SealSettings {
-        /// Form of sealed days, in databases without a setting of their own (seal_form of PUT /api/v1/databases/NAME).
+        /// Form of sealed days, in databases without a setting of their own (seal_form of PATCH /api/v1/databases/NAME).
         /// "packed": readable hourly and daily summaries, and packed readings. "columns": also readable readings, which
         /// take several times the space on MongoDB; the same as "packed" in the embedded store. "off": days are not
         /// sealed, and readings, including backfill, stay in hour pages. A sealed day keeps its form until something
@@ -314,7 +314,7 @@ sections! {
 
     /// Default retention of databases.
     retention: RetentionSettings {
-        /// Retention of readings in databases without a setting of their own (PUT /api/v1/databases/NAME, or InfluxQL).
+        /// Retention of readings in databases without a setting of their own (PATCH /api/v1/databases/NAME, or InfluxQL).
         /// Older readings are refused, hidden and deleted, by whole UTC days, or by whole hours if it is below 7d. 0s
         /// keeps readings for ever; other values are at least 1h. Retention policies have their own setting. Use the
         /// same value for all instances on a store. See docs/how-to/retention.md.

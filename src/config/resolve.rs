@@ -93,7 +93,7 @@ impl KeyReader<'_> {
         }
     }
 
-    /// Checks retention by the rules of `PUT /api/v1/databases/NAME`. If readings are unlimited, summaries can still be
+    /// Checks retention by the rules of `PATCH /api/v1/databases/NAME`. If readings are unlimited, summaries can still be
     /// limited, because a database may limit its own readings.
     fn check_retention(&mut self, retention: &RetentionSettings) {
         let RetentionSettings { readings, summaries, .. } = retention;

@@ -138,6 +138,7 @@ pub const META_CHANGED: &[DescribedAnswer] = &[
     (204, "Changed. The token may not read the metadata.", &[]),
     (412, "If-Match or If-None-Match does not match the metadata.", FAILED),
 ];
+const SETTINGS_CHANGED: &[DescribedAnswer] = &[(200, "The settings, or the preview.", &[json("DatabaseOrExpiry")])];
 const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
@@ -274,10 +275,10 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Databases, by name.", &[json("Databases")])], ASKED], route databases::list;
     GET "/api/v1/databases/{key}", Administer, "get the settings of a database: retention, sealing, drift, policies", "", &[],
         &[&[(200, "The settings.", &[json("Database")])], UNKNOWN, ASKED], route databases::show;
-    PUT "/api/v1/databases/{key}", SetRetention, "change the settings of a database, or preview the readings that would expire",
-        "dry_run", &[json("DatabaseSettings")],
-        &[&[(200, "The settings, or the preview.", &[json("DatabaseOrExpiry")])], UNKNOWN, BODY_READ, ASKED],
-        route databases::put;
+    PUT "/api/v1/databases/{key}", SetRetention, "replace the settings of a database, or preview the readings that would expire",
+        "dry_run", &[json("DatabaseSettings")], &[SETTINGS_CHANGED, UNKNOWN, BODY_READ, ASKED], route databases::change_settings;
+    PATCH "/api/v1/databases/{key}", SetRetention, "change some settings of a database, or preview the readings that would expire",
+        "dry_run", &[json("DatabaseSettings")], &[SETTINGS_CHANGED, UNKNOWN, BODY_READ, ASKED], route databases::change_settings;
     GET "/api/v1/renames", Administer, "list the renames of a database, for its administrators", "db", &[],
         &[&[(200, "Renames, by their stored names.", &[json("Renames")])], ASKED], route renames::list;
     PUT "/api/v1/renames", ManageSchema, "rename a sensor, measurement, tag key or tag value in answers, or preview the effect",

@@ -113,7 +113,7 @@ impl Sender {
     pub fn set_drift(&self, drift: &str) -> anyhow::Result<()> {
         let settings = serde_json::json!({ "drift": drift }).to_string();
         let request =
-            self.agent.put(format!("{}/api/v1/databases/default", self.base)).content_type("application/json");
+            self.agent.patch(format!("{}/api/v1/databases/default", self.base)).content_type("application/json");
         let answer = request.send(settings.as_bytes())?;
         match answer.status().as_u16() {
             200 => Ok(()),

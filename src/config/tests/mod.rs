@@ -351,7 +351,7 @@ fn relations_between_keys_hold() {
         "[wal]\nbudget_bytes = '100MiB'",
         &["my.toml:2: wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes (64MiB)"],
     );
-    // The rules of `PUT /api/v1/databases/NAME` apply. Summaries can be limited if readings are unlimited.
+    // The rules of `PATCH /api/v1/databases/NAME` apply. Summaries can be limited if readings are unlimited.
     check_file(
         "[retention]\nreadings = '30d'\nsummaries = '10d'",
         &["my.toml:3: retention.summaries (240h) must be at least retention.readings (720h)"],

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Method};
 use serde_json::{Map, Value, json};
 
 use crate::access::Effect;
@@ -81,25 +81,33 @@ pub async fn show(parameters: Parameters) -> ApiResult<Json<Value>> {
     Ok(Json(settings_json(&name, &settings)))
 }
 
-/// `PUT /api/v1/databases/NAME`: changes the settings in the body, or previews the readings that would expire.
-pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
+/// `PATCH /api/v1/databases/NAME` changes the settings in the body, `PUT` replaces all. Previews the readings that would
+/// expire with `dry_run`.
+pub async fn change_settings(
+    method: Method,
+    parameters: Parameters,
+    headers: HeaderMap,
+    mut body: Body,
+) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
     let name = parameters.stored_database()?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, _admission) =
         body::read_parameters(app, &parameters.requester.caller, &headers, &mut body, BodyLimit::SETTINGS).await?;
-    let changes = parse_body(&bytes)?;
+    let changes = SetSettings { is_whole: method == Method::PUT, ..parse_body(&bytes)? };
     app.ingest.check_settings(&name, &changes).await?;
     if is_dry {
         return Ok(Json(preview_expiry(app, &parameters.budget(), &name, &changes).await?));
     }
     app.ingest.put_settings(&name, &changes, &parameters.requester.caller).await?;
     let settings = app.ingest.settings_now().await?;
-    parameters.requester.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
+    let verb = if changes.is_whole { "REPLACE " } else { "" };
+    let statement = format!("{verb}SETTINGS {}", String::from_utf8_lossy(&bytes));
+    parameters.requester.note(app, statement, &name, "done");
     Ok(Json(settings_json(&name, &settings)))
 }
 
-/// Parses the body of a PUT. A missing key leaves a setting unchanged; `null` resets it to the default.
+/// Parses the settings in a body. `null` resets a setting to the default.
 fn parse_body(body: &[u8]) -> ApiResult<SetSettings> {
     let bad = |fault: String| ApiError::Bad(format!("invalid body: {fault}"));
     let Ok(Value::Object(mut sent)) = serde_json::from_slice::<Value>(body) else {
@@ -107,6 +115,7 @@ fn parse_body(body: &[u8]) -> ApiResult<SetSettings> {
     };
     let duration = format!("a duration such as \"30d\", \"{FOREVER}\" or null");
     let changes = SetSettings {
+        is_whole: false,
         readings: change(&mut sent, "readings", parse_retention, &duration).map_err(bad)?,
         summaries: change(&mut sent, "summaries", parse_retention, &duration).map_err(bad)?,
         default: change(&mut sent, "default", |name| Some(name.to_owned()), "the name of a retention policy, or null")

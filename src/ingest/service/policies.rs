@@ -39,9 +39,11 @@ pub enum SettingChange<T> {
     To(Option<T>),
 }
 
-/// The settings in a request `PUT /api/v1/databases/NAME`.
+/// The settings in a request `PATCH` or `PUT /api/v1/databases/NAME`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetSettings {
+    /// True to reset settings that are not sent to their defaults, as by `PUT`.
+    pub is_whole: bool,
     /// The retention of readings. The default is set in the configuration.
     pub readings: SettingChange<Keep>,
     /// The retention of summaries. The default is set in the configuration, and is at least that of readings.
@@ -55,9 +57,11 @@ pub struct SetSettings {
 }
 
 impl<T: Clone> SettingChange<T> {
-    fn apply(&self, setting: &mut Option<T>) {
-        if let Self::To(wanted) = self {
-            setting.clone_from(wanted);
+    fn apply(&self, setting: &mut Option<T>, is_whole: bool) {
+        match self {
+            Self::To(wanted) => setting.clone_from(wanted),
+            Self::Stays if is_whole => *setting = None,
+            Self::Stays => {}
         }
     }
 }
@@ -67,18 +71,37 @@ impl SetSettings {
     pub fn put(&self, settings: &mut DatabaseSettings) {
         let readings = settings.readings;
         let summaries = settings.summaries;
-        self.readings.apply(&mut settings.readings);
-        self.summaries.apply(&mut settings.summaries);
+        self.readings.apply(&mut settings.readings, self.is_whole);
+        self.summaries.apply(&mut settings.summaries, self.is_whole);
         if settings.readings != readings || settings.summaries != summaries {
             settings.expired = None;
         }
         if settings.readings != readings {
             settings.shard_duration = None;
         }
-        self.default.apply(&mut settings.default);
+        self.default.apply(&mut settings.default, self.is_whole);
         settings.default = settings.default.take().filter(|default| default != AUTOGEN);
-        self.seal_form.apply(&mut settings.seal_form);
-        self.drift.apply(&mut settings.drift);
+        self.seal_form.apply(&mut settings.seal_form, self.is_whole);
+        self.drift.apply(&mut settings.drift, self.is_whole);
+    }
+
+    /// Checks that no retention becomes shorter because it is not sent.
+    fn check_missing(&self, name: &str, settings: &Settings) -> Result<(), PolicyError> {
+        let retention = |is_whole| {
+            let mut own = settings.for_database(name);
+            Self { is_whole, ..self.clone() }.put(&mut own);
+            let mut changed = settings.clone();
+            changed.by_database.insert(name.to_owned(), own);
+            [changed.readings_retention(name), changed.summaries_retention(name)]
+        };
+        let merged = retention(false);
+        let replaced = retention(true);
+        let is_shorter = |index: usize| replaced[index].longer(merged[index]) != replaced[index];
+        match (is_shorter(0), is_shorter(1)) {
+            (true, _) => Err(PolicyError::Missing("readings")),
+            (false, true) => Err(PolicyError::Missing("summaries")),
+            (false, false) => Ok(()),
+        }
     }
 }
 
@@ -93,6 +116,8 @@ pub enum PolicyError {
     Shards,
     #[error("summaries cannot be kept shorter than readings: send at least the time that readings are kept, or null")]
     SummariesTooShort,
+    #[error("{0} is not sent, and its default would delete data: send PATCH to change single settings, or add {0}")]
+    Missing(&'static str),
     #[error("retention policy already exists")]
     Exists,
     #[error("retention policy conflicts with an existing policy")]
@@ -371,6 +396,9 @@ impl Ingest {
             return Err(PolicyError::Name.into());
         }
         let settings = self.settings_now().await?;
+        if wanted.is_whole {
+            wanted.check_missing(name, &settings)?;
+        }
         let present = settings.for_database(name);
         let mut changed = present.clone();
         wanted.put(&mut changed);

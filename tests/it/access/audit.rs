@@ -136,7 +136,7 @@ fn a_database_administrator_displaces_no_record_of_the_service() {
     with(&plant, "POST", &server.url("/write?db=plant"), "m v=1").expect(204);
     let settings = |token: &str, spaces: usize| {
         let body = format!("{{\"readings\":\"30d\"{}}}", " ".repeat(spaces));
-        with(token, "PUT", &server.url("/api/v1/databases/plant"), &body).status
+        with(token, "PATCH", &server.url("/api/v1/databases/plant"), &body).status
     };
     assert_eq!(settings(&first, 0), 200);
     assert_eq!(settings(&plant, 1 << 20), 413);

@@ -122,10 +122,10 @@ fn a_policy_admin_changes_no_database_settings() {
         with(token, method, &server.url(&format!("/api/v1/databases/{name}")), body).status
     };
     for (token, name, status) in [(&of_own, "w%2Fautogen", 403), (&of_week, "w", 403), (&of_week, "w%2Fweek", 200)] {
-        assert_eq!(settings(token, "PUT", name, r#"{"seal_form":"columns"}"#), status, "{name}");
+        assert_eq!(settings(token, "PATCH", name, r#"{"seal_form":"columns"}"#), status, "{name}");
         assert_eq!(settings(token, "GET", name, ""), status, "{name}");
     }
-    assert_eq!(settings(&admin, "PUT", "w%2Fautogen", "{}"), 200);
+    assert_eq!(settings(&admin, "PATCH", "w%2Fautogen", "{}"), 200);
     let made = query(&of_week, "CREATE RETENTION POLICY foo ON \"w/week\" DURATION 1d REPLICATION 1");
     assert!(made.contains("database not found: w/week"), "{made}");
     assert!(!query(&admin, "SHOW RETENTION POLICIES ON w").contains("foo"));

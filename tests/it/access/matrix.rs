@@ -172,6 +172,8 @@ const ENDPOINTS: &[Case] = &[
     ("GET", "/api/v1/databases/{place}", "", "", Admin),
     ("PUT", "/api/v1/databases/{place}", "dry_run=true", "{}", Admin),
     ("PUT", "/api/v1/databases/{place}", "", "{}", Admin),
+    ("PATCH", "/api/v1/databases/{place}", "dry_run=true", "{}", Admin),
+    ("PATCH", "/api/v1/databases/{place}", "", "{}", Admin),
     ("GET", "/api/v1/tokens", "", "", Service),
     ("POST", "/api/v1/tokens", "", "{\"name\":\"made\",\"read\":[\"x\"]}", Service),
     ("POST", "/api/v1/tokens/{key}/revoke", "", "", Service),

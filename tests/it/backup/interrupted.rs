@@ -260,7 +260,7 @@ fn a_backup_has_tokens_and_config_and_is_private() {
     let ask = |server: &Server, method: &str, path: &str, body: &str| {
         request(method, &server.url(path), body.as_bytes(), &bearer).expect("an answer").expect(200)
     };
-    ask(&server, "PUT", "/api/v1/databases/plant", r#"{"readings":"5200w"}"#);
+    ask(&server, "PATCH", "/api/v1/databases/plant", r#"{"readings":"5200w"}"#);
     backup(&server, backup_dir.path(), &["--token", &token, "--config", path(&config)]).expect_success();
     for file in files(backup_dir.path()) {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());

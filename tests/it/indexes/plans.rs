@@ -189,7 +189,7 @@ fn every_question_and_job_uses_an_index() {
     hourglass(&["backup", "create", path(&target), "--server", &server.url("")]).expect_success();
     step("a backup", profiler.plans());
     let keep = json!({ "readings": "1d", "summaries": "9000d" }).to_string();
-    request("PUT", &server.url("/api/v1/databases/d"), keep.as_bytes(), &[]).unwrap().expect(200);
+    request("PATCH", &server.url("/api/v1/databases/d"), keep.as_bytes(), &[]).unwrap().expect(200);
     wait_until("readings have expired", || {
         jobs(&server, &["expire", "strip", "sweep"]);
         !find(&uri, "d.days", doc! { "form": "expired" }).is_empty()

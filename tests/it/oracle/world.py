@@ -194,7 +194,7 @@ class World:
         raise SystemExit(f"not sealed: {answer}")
 
     def configure(self, settings):
-        self.client.expect("PUT", f"/api/v1/databases/{self.name}", body=json.dumps(settings))
+        self.client.expect("PATCH", f"/api/v1/databases/{self.name}", body=json.dumps(settings))
 
     def await_expiry(self):
         """Reads how far readings have expired, once that is known."""

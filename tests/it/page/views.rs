@@ -187,7 +187,7 @@ fn an_unknown_count_is_not_shown_as_zero() {
     write(&server, &format!("climate,sensor=a temp=1 {old}\nclimate,sensor=b temp=2 {old}"));
     let counted = || {
         let body = br#"{"readings":"2d","summaries":"4d"}"#;
-        let preview = request("PUT", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
+        let preview = request("PATCH", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
         (preview["sensors"] == 2).then_some(preview)
     };
     let preview = eventually("the sensors' documents are written", counted);

@@ -239,7 +239,7 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
             // Dies in this request or shortly after it.
             let path = server.url("/api/v1/databases/w");
-            let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
+            let _ = request("PATCH", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", || server.exited());
             server.restart_with(launch);
             assert_eq!(database_settings(&server, "w")["readings"], "168h", "{point}");

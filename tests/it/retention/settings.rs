@@ -6,7 +6,7 @@ use super::{CONFIG, DAY, HOUR, STORES, ask, database_settings, start};
 
 fn dry_run(server: &Server, name: &str, body: &str) -> Value {
     let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));
-    request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
+    request("PATCH", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
 }
 
 #[test]
@@ -66,6 +66,40 @@ fn omitted_settings_stay() {
     }
     assert_eq!(server.set("w", r#"{"readings":null}"#).expect(200).json()["kept"], "48h");
     assert_eq!(database_settings(&server, "w")["drift"], "keep");
+}
+
+/// Regression: PUT changed single settings, which only PATCH should. A client that replaces them must not lose readings
+/// because it does not know a key.
+#[test]
+fn a_put_replaces_all_settings_unless_data_would_be_lost() {
+    let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
+    let server = Launch::embedded().config(config).start();
+    let put = |parameters: &str, body: &str| {
+        let url = server.url(&format!("/api/v1/databases/w{parameters}"));
+        request("PUT", &url, body.as_bytes(), &[]).expect("an answer")
+    };
+    server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
+    let all = r#"{"readings":"30d","summaries":"inf","default":"week","seal_form":"columns","drift":"keep"}"#;
+    let set = put("", all).expect(200).json();
+    for (body, key) in [
+        ("{}", "readings"),
+        (r#"{"drift":"reject"}"#, "readings"),
+        (r#"{"summaries":"inf"}"#, "readings"),
+        (r#"{"readings":"90d"}"#, "summaries"),
+    ] {
+        for parameters in ["", "?dry_run=true"] {
+            let refused = put(parameters, body).expect(400).json();
+            let text = refused["error"].as_str().expect("a text");
+            assert!(text.starts_with(&format!("{key} is not sent")) && text.contains("PATCH"), "{body}: {refused}");
+        }
+    }
+    assert_eq!(database_settings(&server, "w"), set);
+    let replaced = put("", r#"{"readings":"10d","summaries":null}"#).expect(200).json();
+    let shown = ["readings", "summaries", "default", "seal_form", "drift"].map(|key| replaced[key].clone());
+    assert_eq!(shown, [json!("240h"), json!(null), json!(null), json!(null), json!(null)], "{replaced}");
+    // A default that keeps more is no loss.
+    server.set("w", r#"{"readings":"1d"}"#).expect(200);
+    assert_eq!(put("", "{}").expect(200).json()["kept"], "48h");
 }
 
 /// Regression: a PUT of the values shown by GET shortened the retention of summaries.

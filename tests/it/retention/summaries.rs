@@ -281,7 +281,7 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     let server = launch("embedded").start();
     fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");
-    let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
+    let dry = |body: &str| request("PATCH", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let settings = r#"{"readings":"3d","summaries":"4d"}"#;
     wait_until("the sensors' documents are written", || dry(settings)["sensors"] == 2);
     let preview = dry(settings);

@@ -8,7 +8,7 @@ use crate::support::prelude::*;
 fn choose(server: &Server, database: &str, form: &str) {
     let body = format!("{{\"seal_form\":\"{form}\"}}");
     let path = server.url(&format!("/api/v1/databases/{database}"));
-    let answer = request("PUT", &path, body.as_bytes(), &[]).expect("an answer").expect(200).json();
+    let answer = request("PATCH", &path, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     assert_eq!((&answer["seal_form"], &answer["sealed_as"]), (&json!(form), &json!(form)), "{answer}");
 }
 

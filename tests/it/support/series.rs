@@ -91,7 +91,7 @@ impl Server {
     #[track_caller]
     pub fn set(&self, database: &str, settings: &str) -> Answer {
         let url = self.url(&format!("/api/v1/databases/{}", encode(database)));
-        request("PUT", &url, settings.as_bytes(), &[]).expect("an answer")
+        request("PATCH", &url, settings.as_bytes(), &[]).expect("an answer")
     }
 }
 

@@ -238,7 +238,9 @@ fn days_of_version_1_answer_change_and_migrate() {
             };
             both(&server, "e", &many("packed"));
             jobs::seal(&server);
-            request("PUT", &server.url("/api/v1/databases/e"), br#"{"seal_form":"columns"}"#, &[]).unwrap().expect(200);
+            request("PATCH", &server.url("/api/v1/databases/e"), br#"{"seal_form":"columns"}"#, &[])
+                .unwrap()
+                .expect(200);
             both(&server, "e", &many("columns"));
         }
         jobs::seal(&server);

@@ -54,8 +54,8 @@ export async function get(path, parameters, signal) {
   return (await send("GET", path, { parameters, signal })).json();
 }
 
-export async function put(path, body, more) {
-  return (await send("PUT", path, { ...more, body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...more?.headers } })).json();
+export async function patch(path, body, more) {
+  return (await send("PATCH", path, { ...more, body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...more?.headers } })).json();
 }
 
 export async function post(path, body, more) {

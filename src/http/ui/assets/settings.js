@@ -1,6 +1,6 @@
 // Access: tokens, and the retention of each database.
 
-import { databases, get, post, put, rights } from "./api.js";
+import { databases, get, patch, post, rights } from "./api.js";
 import { button, card, dialog, empty, failure, field, h, show, table, title, toast } from "./dom.js";
 import { ago, visible } from "./format.js";
 import { format } from "./state.js";
@@ -106,7 +106,7 @@ async function retain(name, done) {
     field("Keep summaries for", summaries, `Exact hourly and daily summaries, kept at least as long as readings. Leave empty for the configured default${found.summaries ? "" : ` (${retentionText(found.summaries_kept ?? found.kept)})`}.`), answer, h("div", { class: "actions" },
     button("Preview", async () => {
       try {
-        const preview = await put(path, wanted(), { parameters: { dry_run: "true" } });
+        const preview = await patch(path, wanted(), { parameters: { dry_run: "true" } });
         const lines = [deletionText(preview, false), preview.summaries && deletionText(preview.summaries, true)].filter(Boolean);
         show(answer, (lines.length ? lines : ["Nothing would be deleted now."]).map((text) => h("p", null, text)));
       } catch (error) {
@@ -115,7 +115,7 @@ async function retain(name, done) {
     }),
     button("Save", async () => {
       try {
-        await put(path, wanted());
+        await patch(path, wanted());
         close();
         toast("Retention saved.");
         done();

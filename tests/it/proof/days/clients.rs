@@ -337,6 +337,6 @@ impl ExpiringDatabase {
 fn put(base: &str, kept: &str) {
     let url = format!("{base}/api/v1/databases/{EXPIRING}");
     let body = format!("{{\"readings\":\"{kept}\"}}");
-    let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200);
+    let put = || request("PATCH", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200);
     wait_until("the retention is set", put);
 }
