@@ -162,8 +162,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         NOT_MODIFIED, NOTHING], route ui::asset;
     GET "/openapi.json", Public, "describe the API as OpenAPI 3.1", "", &[], &[&[(200, "This document.", &[json("Anything")])]],
         route openapi::document;
-    POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON", "db rp precision-write ack",
-        &[json("Written")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
+    POST "/api/v1/readings", Write, "write JSON readings: one object, an array, or NDJSON; or CSV as readings are answered",
+        "db rp precision-write ack", &[json("Written")], &[ACKED, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/ingest/{key}", Ingest, "write messages as devices send them, through a mapping", "db rp topic ack",
         MESSAGES, &[ACKED, UNKNOWN, WRITTEN, BODY_READ], write Dialect::Native;
     POST "/api/v1/ingest/{key}/{secret}", Ingest, "write messages of a webhook that can set no header", "db rp topic ack",
@@ -356,6 +356,12 @@ pub struct MatchedEndpoint {
     pub route: &'static str,
 }
 
+/// Returns true if a body is CSV.
+pub fn is_csv(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(CSV)
+}
+
 /// Finds the endpoint of a request.
 pub fn find(method: &Method, path: &str) -> MatchedEndpoint {
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
@@ -390,10 +396,12 @@ impl Endpoint {
     }
 
     /// Refuses CSV where only JSON is read. Other media types are not checked, because curl and devices send wrong ones.
+    /// `POST /api/v1/readings` takes CSV, but does not list it, because generated Python clients cannot choose between
+    /// a file and a list.
     pub fn check_media_type(&self, headers: &HeaderMap) -> ApiResult<()> {
-        let is_csv = || headers.get(CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(CSV.as_bytes()));
+        let is_write = matches!(self.handler, Handler::Write(_));
         let is_json_only = || self.body.iter().all(|(media, _)| matches!(*media, JSON | NDJSON));
-        if self.effect == Effect::Public || self.body.is_empty() || !is_csv() || !is_json_only() {
+        if is_write || self.effect == Effect::Public || self.body.is_empty() || !is_csv(headers) || !is_json_only() {
             return Ok(());
         }
         Err(ApiError::MediaType("the body is CSV: send JSON, or import files of CSV with hourglass import".to_owned()))

@@ -13,7 +13,7 @@ use super::cursor;
 use super::endpoints::Endpoint;
 use super::errors::{ApiError, ApiResult};
 use super::pairs::Pairs;
-use super::render::json::{Times, named_field};
+use super::render::json::Times;
 use crate::access::{Caller, Event, Pin};
 use crate::bucket::settings::{AUTOGEN, Settings};
 use crate::clock::now_ns;
@@ -28,6 +28,7 @@ use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
+use crate::wire::names::named_field;
 
 /// Maximum number of `tag.KEY` parameters of a request.
 const FILTERS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! Parsers of request bodies: line protocol, JSON, Prometheus remote write and OTLP. They return points and rejections, and do not depend on
+//! Parsers of request bodies: line protocol, JSON, CSV, Prometheus remote write and OTLP. They return points and rejections, and do not depend on
 //! databases, stores or HTTP.
 //!
 //! Start with [`line_protocol::Lines`] and [`json::Items`], which implement [`Points`].
@@ -22,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+pub mod csv;
 pub mod json;
 pub mod line_protocol;
 pub mod names;

@@ -1,5 +1,7 @@
 //! The rules for measurements, tag keys, tag values and field keys in all formats. Offsets are relative to the name.
 
+use std::borrow::Cow;
+
 use hourglass_model::reading::{Limits, Reason};
 
 /// The kind of a name, with texts for error messages.
@@ -93,5 +95,70 @@ pub fn shorten(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text.to_owned(),
+    }
+}
+
+/// Returns a field name for an object with reserved names. A reserved name gets its first byte percent-encoded, such as
+/// `%74s` for `ts`. A name that looks like such an escape gets its `%` encoded as `%25`, so that names stay unique.
+#[must_use]
+pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
+    let Some(escape) = name.strip_prefix('%') else {
+        return match name.chars().next() {
+            Some(first) if first.is_ascii() && is_taken(name) => {
+                format!("%{:02x}{}", u32::from(first), &name[1..]).into()
+            }
+            _ => name.into(),
+        };
+    };
+    // Only the first byte of a name is ever escaped.
+    let unescape = || {
+        let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
+        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
+        Some(format!("{}{rest}", char::from(first)))
+    };
+    match unescape() {
+        Some(original) if is_taken(&original) => format!("%25{escape}").into(),
+        _ => name.into(),
+    }
+}
+
+/// Returns the field that [`field_name`] shows by this name.
+#[must_use]
+pub fn named_field(shown: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let first = shown.strip_prefix('%').and_then(|escape| escape.split_at_checked(2));
+    let original = first.and_then(|(first, rest)| {
+        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
+        Some(format!("{}{rest}", char::from(first)))
+    });
+    original.filter(|original| field_name(original, is_taken) == shown).unwrap_or_else(|| shown.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: fields `ts` and `%74s` of one reading were both written as `%74s`.
+    #[test]
+    fn field_names_stay_unique_beside_reserved_names() {
+        let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();
+        for (name, shown) in [
+            ("temp", "temp"),
+            ("ts", "%74s"),
+            ("%74s", "%2574s"),
+            ("%2574s", "%252574s"),
+            ("sensor", "%73ensor"),
+            ("%73ensor", "%2573ensor"),
+            ("tag.%41", "%74ag.%41"),
+            ("%74ag.%41", "%2574ag.%41"),
+            ("", ""),
+            ("%", "%"),
+            ("%25", "%25"),
+            ("%humidity", "%humidity"),
+            ("%ff", "%ff"),
+            ("%🌡", "%🌡"),
+        ] {
+            assert_eq!(named(name), shown);
+            assert_eq!(named_field(shown, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)), name);
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::write::ack_level;
 use crate::access::{Caller, Effect};
 use crate::bucket::Meta;
 use crate::clock::now_ns;
+use crate::http::endpoints::is_csv;
 use crate::http::errors::{ApiError, ApiResult, WARNING_HEADER, add_texts};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair};
@@ -170,12 +171,6 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
         faulty,
         first_fault.as_ref(),
     ))
-}
-
-/// Returns true if the content type is CSV.
-fn is_csv(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/csv")
 }
 
 /// Returns the text of a refusal. A write-only token must not learn the size of stored metadata.

@@ -32,6 +32,7 @@ use crate::http::{App, Health};
 use crate::ingest::tail::{Listener, TailItem, TailPosition, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
+use crate::wire::names::field_name;
 
 /// Interval of the checks of the caller's rights, of pending notes about missed readings, and of keep-alive comments.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -295,7 +296,7 @@ fn write_reading(
         if fields.is_empty() || fields.iter().any(|field| field == name) {
             is_empty = false;
             out.push(',');
-            json::string(out, &json::field_name(name, |name| name == "ts"));
+            json::string(out, &field_name(name, |name| name == "ts"));
             out.push(':');
             json::value(out, value);
         }

@@ -16,7 +16,7 @@ use super::push;
 use crate::access::{Caller, Effect};
 use crate::clock::now_ns;
 use crate::http::admin::dead_letters::not_stored;
-use crate::http::endpoints::Endpoint;
+use crate::http::endpoints::{Endpoint, is_csv};
 use crate::http::errors::{
     ACK_HEADER, ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts, is_forbidden, respond_partial,
 };
@@ -29,6 +29,7 @@ use crate::ingest::{Ack, AckLevel, Arrival, IngestError, RequestKey, Retry};
 use crate::lanes::{Lane, SMALL_BODY_BYTES};
 use crate::mapping::{self, Mapping};
 use crate::reading::Precision;
+use crate::wire::csv::Rows;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 use crate::wire::push::otlp::DataPoints;
@@ -129,6 +130,11 @@ impl WriteRequest {
             ingest.take(arrival, points, admission).await?
         } else {
             match self.endpoint.dialect() {
+                Dialect::Native if is_csv(&self.parts.headers) => {
+                    // Rejections quote rows as line protocol, in nanoseconds.
+                    let arrival = Arrival { precision: Precision::Nanoseconds, ..arrival };
+                    ingest.take(arrival, |limits| Rows::new(&body, precision, limits), admission).await?
+                }
                 Dialect::Native => {
                     ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
                 }

@@ -1,9 +1,11 @@
-//! CSV rows as in RFC 4180: lines end with CR LF, and cells are quoted if necessary.
+//! CSV rows as in RFC 4180: lines end with CR LF, and cells are quoted if necessary. A text field that looks like a number
+//! or boolean is quoted, too, so that rows can be written back.
 
 use super::guard::Guard;
 use super::json::{self, Times};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
+use crate::wire::csv::parse_bare;
 
 const LINE_END: &str = "\r\n";
 
@@ -15,12 +17,12 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, t
         }
         match cell {
             CsvCell::Empty => {}
-            CsvCell::Text(text) => string(out, text, guard),
+            CsvCell::Text(text) => string(out, text, guard, false),
             CsvCell::Time(time) => match times {
                 Times::Text => write_rfc3339(out, time),
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
-            CsvCell::Value(Value::String(text)) => string(out, text, guard),
+            CsvCell::Value(Value::String(text)) => string(out, text, guard, parse_bare(text).is_some()),
             CsvCell::Wide(sum) => out.push_str(&sum.to_string()),
             // A sum may overflow. Values that are not finite are empty cells.
             CsvCell::Value(Value::Float(value)) if !value.is_finite() => {}
@@ -44,8 +46,8 @@ pub enum CsvCell<'a> {
 }
 
 /// Writes a string. An empty one is quoted, to distinguish it from a missing value.
-fn string(out: &mut String, text: &str, guard: Guard) {
-    guard.write_text(out, text, text.is_empty() || text.contains([',', '"', '\n', '\r']));
+fn string(out: &mut String, text: &str, guard: Guard, is_ambiguous: bool) {
+    guard.write_text(out, text, is_ambiguous || text.is_empty() || text.contains([',', '"', '\n', '\r']));
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::http::errors::REJECTED;
 use crate::ingest::Ack;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
+use crate::wire::names::field_name;
 
 /// The form of timestamps in answers.
 #[derive(Debug, Clone, Copy)]
@@ -64,39 +65,6 @@ pub fn value(out: &mut String, value: &Value) {
         Value::Boolean(v) => put(out, format_args!("{v}")),
         Value::String(v) => string(out, v),
     }
-}
-
-/// Returns a field name for an object with reserved names. A reserved name gets its first byte percent-encoded, such as
-/// `%74s` for `ts`. A name that looks like such an escape gets its `%` encoded as `%25`, so that names stay unique.
-pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
-    let Some(escape) = name.strip_prefix('%') else {
-        return match name.chars().next() {
-            Some(first) if first.is_ascii() && is_taken(name) => {
-                format!("%{:02x}{}", u32::from(first), &name[1..]).into()
-            }
-            _ => name.into(),
-        };
-    };
-    // Only the first byte of a name is ever escaped.
-    let unescape = || {
-        let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
-        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
-        Some(format!("{}{rest}", char::from(first)))
-    };
-    match unescape() {
-        Some(original) if is_taken(&original) => format!("%25{escape}").into(),
-        _ => name.into(),
-    }
-}
-
-/// Returns the field that [`field_name`] shows by this name.
-pub fn named_field(shown: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let first = shown.strip_prefix('%').and_then(|escape| escape.split_at_checked(2));
-    let original = first.and_then(|(first, rest)| {
-        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
-        Some(format!("{}{rest}", char::from(first)))
-    });
-    original.filter(|original| field_name(original, is_taken) == shown).unwrap_or_else(|| shown.to_owned())
 }
 
 /// Writes a reading: `{"ts":"…","temp":22.1}`. Fields called `ts`, or like its escape, are [renamed](field_name).
@@ -285,30 +253,6 @@ mod tests {
         float(&mut out, 45.0);
         float(&mut out, f64::INFINITY);
         assert_eq!(out, "45null");
-    }
-
-    /// Regression: fields `ts` and `%74s` of one reading were both written as `%74s`.
-    #[test]
-    fn field_names_stay_unique_beside_reserved_names() {
-        let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();
-        for (name, shown) in [
-            ("temp", "temp"),
-            ("ts", "%74s"),
-            ("%74s", "%2574s"),
-            ("%2574s", "%252574s"),
-            ("sensor", "%73ensor"),
-            ("%73ensor", "%2573ensor"),
-            ("tag.%41", "%74ag.%41"),
-            ("%74ag.%41", "%2574ag.%41"),
-            ("", ""),
-            ("%", "%"),
-            ("%25", "%25"),
-            ("%humidity", "%humidity"),
-            ("%ff", "%ff"),
-            ("%🌡", "%🌡"),
-        ] {
-            assert_eq!(named(name), shown);
-        }
     }
 
     #[test]

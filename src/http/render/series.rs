@@ -13,6 +13,7 @@ use crate::query::native::aggregate::{Aggregates, WindowSeries};
 use crate::query::native::functions::NativeAggregate;
 use crate::query::native::many::{SensorReadings, Vocabulary};
 use crate::reading::Sensor;
+use crate::wire::names::field_name;
 
 /// The columns of a CSV table of readings.
 #[derive(Debug, Default)]
@@ -164,8 +165,7 @@ async fn table(
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
     names.push("ts".to_owned());
     let is_taken = |name: &str| names.iter().any(|taken| taken == name);
-    let fields: Vec<String> =
-        columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
+    let fields: Vec<String> = columns.fields.iter().map(|field| field_name(field, is_taken).into_owned()).collect();
     if !columns.has_begun {
         csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
     }
@@ -293,7 +293,7 @@ impl WindowTable {
         names.extend(["start".to_owned(), "end".to_owned()]);
         let is_taken = |name: &str| names.iter().any(|taken| taken == name);
         let name = |(field, function): &(String, NativeAggregate)| {
-            json::field_name(&format!("{field}.{}", function.name), is_taken).into_owned()
+            field_name(&format!("{field}.{}", function.name), is_taken).into_owned()
         };
         let named: Vec<String> = columns.iter().map(name).collect();
         csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times, guard);

@@ -21,7 +21,7 @@ const COUNTERS: [Labelled; 7] = [
     labelled(
         "hourglass_ingest_readings_rejected_total",
         "reason",
-        "syntax number_range not_finite timestamp encoding limit family sensors forbidden window retention unit kind json protobuf",
+        "syntax number_range not_finite timestamp encoding limit family sensors forbidden window retention unit kind json csv protobuf",
     ),
     labelled(
         "hourglass_ingest_shed_total",

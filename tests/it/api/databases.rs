@@ -42,7 +42,7 @@ fn databases_are_listed_with_what_the_caller_may_see() {
 #[test]
 fn csv_is_refused_where_json_is_expected() {
     let csv = [("content-type", "text/csv; charset=utf-8")];
-    for (method, path) in [("POST", "/api/v1/readings?db=csv"), ("PUT", "/api/v1/databases/csv")] {
+    for (method, path) in [("PUT", "/api/v1/renames?db=csv"), ("PUT", "/api/v1/databases/csv")] {
         let refused = http::request(method, &shared().url(path), b"sensor,value\na,1\n", &csv).unwrap().expect(415);
         assert_eq!(refused.json()["code"], "unsupported_media_type", "{path}: {}", refused.text());
     }

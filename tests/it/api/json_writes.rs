@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{client, keys, text_at};
+use super::{Client, client, keys, text_at};
 
 fn accepted_answer(count: usize) -> Value {
     json!({"accepted": count, "rejected": []})
@@ -37,6 +37,65 @@ fn every_json_layout_is_accepted() {
             assert_eq!(client.readings("m,s=a", ""), expected[..count], "{name}");
         }
     }
+}
+
+/// Regression: nothing that a script had read as NDJSON or CSV could be written to another database as it was.
+#[test]
+fn answers_are_written_back_as_they_are() {
+    let source = client("answers-read");
+    source.keep(
+        "climate,k=1,site=a\\ b temp=21.5,on=true,note=\"a, \\\"b\\\"\nc\",ts=5 1768485600123456789\n\
+         climate,k=1,site=a\\ b temp=-1e300,on=false,note=\"\" 1768485601000000000\n\
+         climate\\,x,k=1,ts=sensor temp=9007199254740993i,note=\"12\",state=\"true\",%74s=7 1768485602000000000\n\
+         plain,k=1 note=\"inf\",state=\" x\" 1768485603000000001",
+    );
+    let read = |client: &Client<'_>| {
+        let get = |path, parameters| client.get(path, parameters).expect(200).text().to_owned();
+        let lines = get("/api/v1/readings", "tag.k=1&format=ndjson&epoch=ns");
+        // The order of the fields is not kept.
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        (lines, get("/api/v1/readings", "tag.k=1&format=csv"), get("/api/v1/fields", ""))
+    };
+    for (format, media_type, epoch) in [
+        ("ndjson", "application/x-ndjson", ""),
+        ("ndjson", "text/plain", "epoch=ns"),
+        ("csv", "text/csv", ""),
+        ("csv", "text/csv; charset=utf-8", "epoch=ns"),
+    ] {
+        let answer = source.get("/api/v1/readings", &format!("tag.k=1&format={format}&{epoch}")).expect(200);
+        let database = format!("answers-{format}-{}", epoch.len());
+        let target = client(&database);
+        let precision = epoch.replace("epoch", "precision");
+        let written =
+            http::post(&target.url("/api/v1/readings", &precision), answer.text(), &[("content-type", media_type)]);
+        assert_eq!(written.expect(200).json(), accepted_answer(4), "{format} {epoch}");
+        assert_eq!(read(&target), read(&source), "{database}");
+    }
+}
+
+#[test]
+fn other_tables_and_rows_without_a_time_are_rejected() {
+    let client = client("answers-rejected");
+    let csv = [("content-type", "text/csv")];
+    let post = |body: &str, headers: &[(&str, &str)]| {
+        let refused = http::post(&client.url("/api/v1/readings", ""), body, headers).expect(400).json();
+        text_at(&refused, "error").to_owned()
+    };
+    let text = post("sensor,value\na,1\n", &csv);
+    assert!(text.contains("hourglass import"), "{text}");
+    for row in ["m,,1", "m,1", "m,2026-01-15T14:00:00Z,"] {
+        post(&format!("sensor,ts,v\n{row}\n"), &csv);
+    }
+    for line in [
+        r#"{"sensor":"m","tags":{},"reading":{"v":1}}"#,
+        r#"{"sensor":"m","tags":{},"reading":{"ts":null,"v":1}}"#,
+        r#"{"sensor":"m","ts":1,"reading":{"ts":1,"v":1}}"#,
+        r#"{"tags":{},"reading":{"ts":1,"v":1}}"#,
+    ] {
+        post(line, &[]);
+    }
+    // A field of this name is still one.
+    client.write_json(r#"{"sensor":"meter","reading":21.5}"#).expect(200);
 }
 
 /// Compared as text, because JSON libraries that read numbers as doubles hide differences.

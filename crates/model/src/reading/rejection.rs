@@ -200,6 +200,9 @@ pub enum Reason {
     /// Invalid JSON, or JSON that is not a reading.
     #[error("{0}")]
     Json(String),
+    /// CSV that has no readings as they are answered.
+    #[error("{0}")]
+    Csv(String),
     /// Bytes that are not the expected protobuf message.
     #[error("invalid protobuf: {0}")]
     Protobuf(&'static str),
@@ -231,6 +234,7 @@ impl Reason {
             Self::UndeclaredUnit { .. } => "unit",
             Self::Kind { .. } => "kind",
             Self::Json(_) => "json",
+            Self::Csv(_) => "csv",
             Self::Protobuf(_) | Self::Unsupported(_) => "protobuf",
         }
     }

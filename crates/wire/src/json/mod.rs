@@ -9,6 +9,7 @@ use hourglass_model::reading::{Limits, Precision, Reason, Rejection};
 
 pub use elements::{Element, Elements};
 use reading::JsonReading;
+pub(crate) use reading::parse_number;
 
 /// A parser that yields the readings of a JSON body one at a time.
 ///
@@ -16,6 +17,8 @@ use reading::JsonReading;
 /// where `measurement` defaults to `readings`, `ts` (also `time` or `timestamp`) is RFC 3339 or an integer, and
 /// `"sensor":"s1"` and `"value":22.1` are short for the tag and the field with that name. Without `fields`, all other
 /// numbers and booleans at the top level are fields: `{"sensor":"s1","temperature":22.1}`. Null fields are ignored.
+///
+/// A line of NDJSON that `GET /api/v1/readings` answered is a reading, too.
 #[derive(Debug)]
 pub struct Items<'a> {
     elements: Elements<'a>,

@@ -8,6 +8,7 @@ use serde::de::{Deserialize, MapAccess, Visitor};
 use serde_json::value::RawValue as RawJson;
 
 use crate::fields::keep_last_of_equal_keys;
+use crate::line_protocol::parse_series;
 use crate::names::{self, Name};
 use hourglass_model::reading::value::RawValue;
 use hourglass_model::reading::{Limits, Precision, Reason, Sensor, time};
@@ -18,8 +19,10 @@ const MEASUREMENT_DEFAULT: &str = "readings";
 const SENSOR: &str = "sensor";
 /// The field that can be given at the top level of a reading.
 const VALUE: &str = "value";
+/// The time of a reading, also among the fields of an [answer](answered).
+const TS: &str = "ts";
 /// All keys of a reading. A similar key is probably a mistake and not a field.
-const KEYS: [&str; 8] = ["measurement", "tags", SENSOR, "ts", "time", "timestamp", "fields", VALUE];
+const KEYS: [&str; 8] = ["measurement", "tags", SENSOR, TS, "time", "timestamp", "fields", VALUE];
 /// The minimum length of a key for which similar keys are detected. Shorter keys are similar to too many words.
 const SIMILAR_BYTES_MIN: usize = 4;
 
@@ -51,17 +54,50 @@ impl JsonFault {
 /// Parses the reading in `text`.
 pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) -> Result<JsonReading<'a>, JsonFault> {
     let parts = Parts::parse(text)?;
+    if let Some(reading) = &parts.reading {
+        return answered(&parts, reading, precision, limits);
+    }
     let measurement = match &parts.measurement {
         Some(entry) => entry.value.name(names::MEASUREMENT, "measurement", limits)?,
         None => Cow::Borrowed(MEASUREMENT_DEFAULT),
     };
     let sensor = sensor(&measurement, &parts, limits)?;
-    let fields = fields(&parts, limits)?;
+    let fields = fields(all_fields(&parts)?, limits)?;
     let timestamp = match &parts.ts {
         Some(entry) => entry.value.timestamp(&entry.key, precision)?,
         None => None,
     };
     Ok(JsonReading { sensor, fields, timestamp })
+}
+
+/// Parses a line of NDJSON as `GET /api/v1/readings` answers it, such as
+/// `{"sensor":"climate,sensor=s1","tags":{"sensor":"s1"},"reading":{"ts":"2026-01-15T14:00:00Z","temp":22.1}}`.
+fn answered<'a>(
+    parts: &Parts<'a>,
+    reading: &JsonEntry<'a>,
+    precision: Precision,
+    limits: &Limits,
+) -> Result<JsonReading<'a>, JsonFault> {
+    let is_other = [&parts.measurement, &parts.ts, &parts.fields, &parts.value].iter().any(|part| part.is_some());
+    let Some(sensor) = parts.sensor.as_ref().filter(|_| !is_other && parts.others.is_empty()) else {
+        let message = "beside \"reading\" there are only \"sensor\", the key, and \"tags\"".to_owned();
+        return Err(JsonFault::json(reading.offset, message));
+    };
+    let JsonText(key) = sensor.value.decode()?;
+    let sensor = parse_series(&key, limits).map_err(|error| JsonFault::new(sensor.value.offset, error.reason))?;
+    let (times, mut entries): (Vec<_>, Vec<_>) =
+        reading.value.entries("reading")?.into_iter().partition(|entry| entry.key == TS);
+    // Without its time, a reading would be stored as a new one.
+    let [time] = &times[..] else {
+        return Err(JsonFault::json(reading.offset, "expected one \"ts\" in \"reading\"".to_owned()));
+    };
+    let Some(timestamp) = time.value.timestamp(TS, precision)? else {
+        return Err(JsonFault::new(time.value.offset, Reason::InvalidTimestamp("null".to_owned())));
+    };
+    for entry in &mut entries {
+        entry.key = names::named_field(&entry.key, |name| name == TS).into();
+    }
+    Ok(JsonReading { sensor, fields: fields(entries, limits)?, timestamp: Some(timestamp) })
 }
 
 /// The entries at the top level of a reading, by known key.
@@ -73,6 +109,8 @@ struct Parts<'a> {
     ts: Option<JsonEntry<'a>>,
     fields: Option<JsonEntry<'a>>,
     value: Option<JsonEntry<'a>>,
+    /// The time and the fields, in an [answer](answered).
+    reading: Option<JsonEntry<'a>>,
     /// Other keys, which are fields if there is no `fields`.
     others: Vec<JsonEntry<'a>>,
 }
@@ -87,9 +125,10 @@ impl<'a> Parts<'a> {
                 "measurement" => &mut parts.measurement,
                 "tags" => &mut parts.tags,
                 SENSOR => &mut parts.sensor,
-                "ts" | "time" | "timestamp" => &mut parts.ts,
+                TS | "time" | "timestamp" => &mut parts.ts,
                 "fields" => &mut parts.fields,
                 VALUE => &mut parts.value,
+                "reading" if entry.value.text.starts_with('{') => &mut parts.reading,
                 _ => {
                     parts.others.push(entry);
                     continue;
@@ -142,7 +181,7 @@ fn sensor(measurement: &str, parts: &Parts<'_>, limits: &Limits) -> Result<Senso
     })
 }
 
-fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, RawValue<'a>)>, JsonFault> {
+fn all_fields<'a>(parts: &Parts<'a>) -> Result<Vec<JsonEntry<'a>>, JsonFault> {
     let mut entries = match &parts.fields {
         Some(fields) if !fields.value.is_null() => fields.value.entries("fields")?,
         _ => Vec::new(),
@@ -154,6 +193,10 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
         }
         entries.push(value.clone());
     }
+    Ok(entries)
+}
+
+fn fields<'a>(entries: Vec<JsonEntry<'a>>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, RawValue<'a>)>, JsonFault> {
     names::check_fields(entries.len(), limits).map_err(|reason| JsonFault { offset: None, reason })?;
     let mut fields = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -283,22 +326,9 @@ impl<'a> JsonValue<'a> {
         }))
     }
 
-    /// Parses a number. Numbers are floats, as in line protocol, except integers that a float cannot represent exactly.
-    /// The standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
     fn number(self) -> Result<RawValue<'a>, JsonFault> {
         let out_of_range = || JsonFault::new(self.offset, Reason::NumberOutOfRange(names::shorten(self.text)));
-        let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;
-        if let Ok(integer) = self.text.parse::<i64>() {
-            // A float of this size converts exactly to i128.
-            if float as i128 != i128::from(integer) {
-                return Ok(RawValue::Integer(integer));
-            }
-        } else if let Ok(unsigned) = self.text.parse::<u64>()
-            && float as i128 != i128::from(unsigned)
-        {
-            return Ok(RawValue::Unsigned(unsigned));
-        }
-        Ok(RawValue::Float(float))
+        parse_number(self.text).ok_or_else(out_of_range)
     }
 
     fn timestamp(self, key: &str, precision: Precision) -> Result<Option<i64>, JsonFault> {
@@ -345,6 +375,23 @@ impl<'a> JsonValue<'a> {
         let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
         JsonFault::json(self.offset + offset, format!("invalid JSON: {message}"))
     }
+}
+
+/// Parses a finite number. Numbers are floats, as in line protocol, except integers that a float cannot represent
+/// exactly. The standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
+pub(crate) fn parse_number(text: &str) -> Option<RawValue<'static>> {
+    let float = text.parse().ok().filter(|float: &f64| float.is_finite())?;
+    if let Ok(integer) = text.parse::<i64>() {
+        // A float of this size converts exactly to i128.
+        if float as i128 != i128::from(integer) {
+            return Some(RawValue::Integer(integer));
+        }
+    } else if let Ok(unsigned) = text.parse::<u64>()
+        && float as i128 != i128::from(unsigned)
+    {
+        return Some(RawValue::Unsigned(unsigned));
+    }
+    Some(RawValue::Float(float))
 }
 
 /// The word at `offset`, if it is a non-finite number such as `NaN` or `-Infinity`. JSON has no such numbers, but many
