@@ -317,7 +317,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(400, "Flux is not supported.", FAILED)]], route v2::query;
     GET "/api/v2/buckets", Own, "list databases and policies as buckets of InfluxDB 2.x", "name id offset limit-buckets after-bucket", &[],
         &[&[(200, "Buckets.", &[json("Anything")])], ASKED], route v2::buckets;
-    GET "/api/v2/buckets/{key}", Own, "get a bucket by its id", "", &[], &[&[(200, "The bucket.", &[json("Anything")])], ASKED],
+    GET "/api/v2/buckets/{key}", Own, "get a bucket by its id", "", &[], &[&[(200, "The bucket.", &[json("Anything")])], UNKNOWN, ASKED],
         route v2::show_bucket;
     POST "/api/v2/buckets", Create, "create a database as a bucket of InfluxDB 2.x", "", &[json("NewBucket")],
         &[&[(201, "The bucket.", &[json("Anything")]), (409, "It exists already.", FAILED)], BODY_READ, ASKED],

@@ -4,19 +4,21 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use serde_json::{Value, json};
 
 use super::status;
+use crate::access::Effect;
 use crate::backup::BackupTimes;
 use crate::clock::now_seconds;
 use crate::http::admin::jobs;
+use crate::http::parameters::Requester;
 use crate::http::{App, Health};
 use crate::memory::resident_bytes;
 use crate::reading::time::rfc3339;
 
 /// `GET /api/v1/overview`.
-pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
+pub async fn overview(State(app): State<Arc<App>>, Extension(requester): Extension<Requester>) -> Json<Value> {
     let lag = app.ingest.lag();
     let log = app.ingest.submitter.wal.stats();
     let health = app.health.borrow().clone();
@@ -33,6 +35,8 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
     let dead_letters =
         app.ingest.flushes.dead_letters.outstanding().await.ok().map(|outstanding| outstanding.readings());
     let backups = BackupTimes::read(&app.settings.server.data_dir);
+    // The names of tokens are for those who may list them.
+    let can_list_tokens = requester.caller.allows(Effect::AdministerService, None);
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": rfc3339(app.started.wall_ns),
@@ -63,7 +67,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         "jobs": jobs::list_json(&app.jobs),
         "backup": { "completed": time_from_ms(backups.completed), "proved": time_from_ms(backups.proved) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
-        "early_timestamps": recent.early_senders(),
+        "early_timestamps": can_list_tokens.then(|| recent.early_senders()),
         "samples": samples,
     }))
 }

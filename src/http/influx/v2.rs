@@ -113,7 +113,7 @@ pub async fn show_bucket(
     let found = bucket_names(&app, &requester).await.map(|names| names.into_iter().find(|name| bucket_id(name) == id));
     respond(found.and_then(|name| match name {
         Some(name) => Ok(Json(bucket(&name, &app.query.settings())).into_response()),
-        None => Err(bad("bucket not found")),
+        None => Err(ApiError::NotFound("bucket not found".to_owned())),
     }))
 }
 

@@ -98,7 +98,7 @@ const DELETION: &str = "{\"start\":\"2001-01-01T00:00:00Z\",\"stop\":\"2001-01-0
 /// protobuf is expected, an unknown mapping, and a secret without a name.
 const REFUSING: &[(&str, &str, u16)] = &[
     ("POST", "/api/v2/query?", 400),
-    ("GET", "/api/v2/buckets/{key}?", 400),
+    ("GET", "/api/v2/buckets/{key}?", 404),
     ("POST", "/api/v2/buckets?", 409),
     ("POST", "/api/v2/setup?", 409),
     ("POST", "/api/v1/write?", 415),

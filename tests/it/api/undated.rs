@@ -4,7 +4,7 @@ use hourglass::clock::now_ns;
 
 use crate::support::prelude::*;
 
-use super::{Client, client};
+use super::{Client, client, text_at};
 
 fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
@@ -94,4 +94,22 @@ fn early_timestamps_are_warned_of_and_counted_by_sender() {
     let overview = server.fetch("/api/v1/overview");
     assert_eq!(overview["early_timestamps"], json!({"anybody": 3}));
     assert!(http::get(&server.url("/metrics")).text().contains("\nhourglass_ingest_timestamps_early_total 3\n"));
+}
+
+/// Regression: a token that may only read metrics saw the names of other tokens.
+#[test]
+fn senders_of_early_timestamps_are_shown_to_administrators_only() {
+    let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
+    let first = server.first_token().expect("a token");
+    let ask = |method: &str, path: &str, body: &str, token: &str| {
+        let headers = [("authorization", &*format!("Token {token}"))];
+        http::request(method, &server.url(path), body.as_bytes(), &headers).expect("an answer")
+    };
+    let watcher = ask("POST", "/api/v1/tokens", r#"{"name":"watcher","metrics":true}"#, &first).expect(201).json();
+    let name = ask("GET", "/api/v1/caller", "", &first).expect(200).json()["name"].clone();
+    ask("POST", "/write?db=d&precision=s", "m v=1 12", &first).expect(204);
+    let senders =
+        |token: &str| ask("GET", "/api/v1/overview", "", token).expect(200).json()["early_timestamps"].clone();
+    assert_eq!(senders(&first), json!({ name.as_str().expect("a name"): 1 }));
+    assert_eq!(senders(text_at(&watcher, "token")), json!(null));
 }

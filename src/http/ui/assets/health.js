@@ -50,7 +50,7 @@ function draw(alerts, container, overview) {
     log.damaged > 0 && "The write-ahead log was damaged. Acknowledged readings may be missing.",
     ...jobs.filter((job) => job.state === "failing").map((job) => `The job ${job.name} is failing: ${visible(job.last_error)}`),
     disk.days_left !== null && disk.days_left < 7 && `The disk of the store will be full in about ${number(disk.days_left)} days.`,
-    ...Object.entries(overview.early_timestamps).map(([sender, count]) => `${visible(sender)} has sent ${number(count)} ${count === 1 ? "timestamp" : "timestamps"} before 2000. A device without a clock should send none.`),
+    ...Object.entries(overview.early_timestamps ?? {}).map(([sender, count]) => `${visible(sender)} has sent ${number(count)} ${count === 1 ? "timestamp" : "timestamps"} before 2000. A device without a clock should send none.`),
     tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token expires in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
   const plots = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
