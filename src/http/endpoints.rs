@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, Uri};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
@@ -18,6 +18,7 @@ use super::api::{
 };
 use super::errors::{ApiError, ApiResult, Dialect, PROTOBUF};
 use super::influx::{query, v2};
+use super::pairs::Pairs;
 use super::{App, export, openapi, ui};
 use crate::access::Effect;
 use crate::lanes::Lane;
@@ -264,12 +265,12 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     GET "/api/v1/dead-letters", AdministerService, "list dead letters: readings that could not be stored, with the reason", "limit cursor", &[],
         &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], route dead_letters::list;
     GET "/api/v1/rejections", Administer, "list or export rejected lines, for administrators of the database",
-        "db-rejections code measurement-rejections contains-rejections from-rejections to-rejections limit format-rejections after",
+        "db-rejections code measurement-rejections contains-rejections from-rejections to-rejections precision limit format-rejections after",
         &[],
         &[&[(200, "The number of rejections by code, and the newest rejections; or an export.", &[json("Rejections"), (TEXT, "Text")])],
         ASKED], route rejections::list;
     DELETE "/api/v1/rejections", Administer, "remove rejections",
-        "db code measurement-rejections contains-rejections from-rejections to-rejections through", &[],
+        "db code measurement-rejections contains-rejections from-rejections to-rejections precision through", &[],
         &[&[(200, "The number of removed rejections.", &[json("RejectionsRemoved")])], ASKED], route rejections::remove;
     GET "/api/v1/databases", Own, "list the caller's databases with their sensors and settings", "", &[],
         &[&[(200, "Databases, by name.", &[json("Databases")])], ASKED], route databases::list;
@@ -405,6 +406,14 @@ impl Endpoint {
             return Ok(());
         }
         Err(ApiError::MediaType("the body is CSV: send JSON, or import files of CSV with hourglass import".to_owned()))
+    }
+
+    /// Refuses parameters of a native endpoint that has none. Other handlers check theirs themselves.
+    pub fn check_no_parameters(&self, uri: &Uri) -> ApiResult<()> {
+        if self.query.is_empty() && self.effect != Effect::Public && self.path.starts_with("/api/v1/") {
+            Pairs::strict(Pairs::parse_url(uri)?, &[])?;
+        }
+        Ok(())
     }
 
     /// The client family that determines the format of errors.

@@ -191,6 +191,55 @@ fn parse(text: &str) -> Value {
 mod tests {
     use super::*;
 
+    /// Endpoints of the native API that list items without a cursor, or in another way: see docs/reference/http-api.md.
+    const OWN_PARTS: [&str; 2] = ["/api/v1/documents", "/api/v1/rejections"];
+
+    /// Calls `visit` for the name of each property in a schema.
+    fn properties(schema: &Value, visit: &mut impl FnMut(&str)) {
+        if let Some(named) = schema.get("properties").and_then(Value::as_object) {
+            named.keys().for_each(|name| visit(name));
+        }
+        let parts = schema.as_object().into_iter().flatten().map(|(_, part)| part);
+        parts.chain(schema.as_array().into_iter().flatten()).for_each(|part| properties(part, visit));
+    }
+
+    /// Regression: endpoints differed in what a caller can rely on, such as the names of units and of JSON members.
+    #[test]
+    fn native_endpoints_follow_the_conventions() {
+        let schemas = parse(SCHEMAS);
+        let parameters = parse(PARAMETERS);
+        let is_native = |endpoint: &&Endpoint| endpoint.path.starts_with("/api/v1/");
+        for endpoint in ENDPOINTS.iter().filter(is_native) {
+            let Endpoint { method, path, effect, .. } = endpoint;
+            let has = |name| has_parameter(endpoint, name);
+            let bodies = endpoint.answers.iter().copied().flatten().filter(|(status, ..)| *status == 200);
+            let bodies: Vec<&str> = bodies.flat_map(|(_, _, content)| *content).map(|(_, schema)| *schema).collect();
+            assert_eq!(has("from") && has("to"), has("precision") && *effect != Effect::Write, "{method} {path}");
+            assert!(!has("limit") || has("cursor") || OWN_PARTS.contains(path), "{method} {path}: limit has a cursor");
+            let is_json = |name: &&str| !matches!(*name, "Text" | "File" | "Anything");
+            for schema in bodies.iter().copied().filter(is_json) {
+                let has_next = schemas[schema]["properties"].get("next").is_some();
+                assert_eq!(has_next, has("cursor"), "{method} {path}: {schema} has next if there is a cursor");
+            }
+            let removes = matches!(effect, Effect::Delete | Effect::SetRetention);
+            assert!(!removes || has("dry_run"), "{method} {path}: what removes readings has a preview");
+            for schema in endpoint.body.iter().map(|(_, schema)| *schema).chain(bodies) {
+                properties(&schemas[schema], &mut |name| {
+                    let is_snake = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+                    assert!(is_snake, "{method} {path}: {name} in {schema}");
+                });
+            }
+        }
+        // Flags are texts, because they may be given without a value.
+        for (key, parameter) in parameters.as_object().expect("an object") {
+            assert_ne!(parameter["schema"]["type"], "boolean", "{key}");
+        }
+        let units = |key: &str| parameters[key]["schema"]["enum"].as_array().cloned().unwrap_or_default();
+        let without_auto = |key| units(key).into_iter().filter(|unit| unit != "auto").collect::<Vec<_>>();
+        assert_eq!(units("epoch"), without_auto("precision"));
+        assert_eq!(units("precision"), units("precision-write"));
+    }
+
     #[test]
     fn all_references_resolve() {
         let document = build();

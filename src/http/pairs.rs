@@ -55,7 +55,8 @@ impl Pairs {
                 continue;
             }
             if !known.contains(&&*name) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}; use one of {}", known.join(", "))));
+                let known = if known.is_empty() { "none".to_owned() } else { format!("one of {}", known.join(", ")) };
+                return Err(ApiError::Bad(format!("unknown parameter {name:?}; use {known}")));
             }
             pairs.add(name, value)?;
         }

@@ -425,14 +425,10 @@ impl Parameters {
 
     /// Parses the format of timestamps (`epoch`).
     pub fn times(&self) -> ApiResult<Times> {
-        match self.get("epoch") {
-            None => Ok(Times::Text),
-            Some("ns" | "n") => Ok(Times::Epoch(1)),
-            Some("u" | "us" | "µ") => Ok(Times::Epoch(1_000)),
-            Some("ms") => Ok(Times::Epoch(1_000_000)),
-            Some("s") => Ok(Times::Epoch(1_000_000_000)),
-            Some(other) => Err(ApiError::Bad(format!("parameter epoch: {other:?} is not one of ns, u, ms, s"))),
-        }
+        let Some(name) = self.get("epoch") else { return Ok(Times::Text) };
+        let unit = Precision::from_name(name).filter(|unit| *unit != Precision::Auto);
+        let times = unit.map(|unit| Times::Epoch(unit.unit_ns(0)));
+        times.ok_or_else(|| ApiError::Bad(format!("parameter epoch: {name:?} is not one of n, u, ms, s, m, h")))
     }
 }
 

@@ -351,11 +351,15 @@ pub async fn not_found(uri: Uri) -> Response {
     let path: String = without_tokens(uri.path()).chars().take(128).collect();
     let instead = INSTEAD.iter().find(|(start, _)| path.starts_with(start));
     let error = format!("no endpoint {path:?}: {}", instead.map_or("GET / lists them", |(_, instead)| instead));
-    let body = match path.get(..8) {
-        Some("/api/v2/") => json!({ "code": "not found", "message": error }),
-        _ => json!({ "error": error, "code": NO_ENDPOINT }),
-    };
-    (StatusCode::NOT_FOUND, Json(body)).into_response()
+    (StatusCode::NOT_FOUND, Json(refusal_json(&path, &error, NO_ENDPOINT, "not found"))).into_response()
+}
+
+/// The body of an error without an endpoint, in the format of the clients of its path.
+fn refusal_json(path: &str, error: &str, code: &str, v2_code: &str) -> serde_json::Value {
+    if path.starts_with("/api/v2/") {
+        return json!({ "code": v2_code, "message": error });
+    }
+    json!({ "error": error, "code": code })
 }
 
 /// Answers a request with an unsupported method.
@@ -363,6 +367,6 @@ pub async fn wrong_method(method: Method, uri: Uri) -> Response {
     let path = without_tokens(uri.path());
     let error = format!("{path} does not support {method}: GET / lists the endpoints");
     let allowed = endpoints::methods(uri.path()).join(",");
-    let body = json!({ "error": error, "code": WRONG_METHOD });
+    let body = refusal_json(&path, &error, WRONG_METHOD, "method not allowed");
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(body)).into_response()
 }

@@ -144,7 +144,10 @@ impl HttpService {
             return refuse_connection(&self.app, request, stale, dialect).await;
         }
         let caller = self.authorize(&request, endpoint, context).and_then(|caller| {
-            endpoint.map_or(Ok(()), |endpoint| endpoint.check_media_type(request.headers()))?;
+            if let Some(endpoint) = endpoint {
+                endpoint.check_media_type(request.headers())?;
+                endpoint.check_no_parameters(request.uri())?;
+            }
             Ok(caller)
         });
         let caller = match caller {

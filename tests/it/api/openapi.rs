@@ -100,6 +100,49 @@ fn every_described_parameter_is_accepted() {
     assert!(count > 50, "{count}");
 }
 
+/// Regression: some endpoints ignored unknown parameters, and errors before an endpoint was found had another form than
+/// its own.
+#[test]
+fn every_endpoint_refuses_in_the_form_of_its_clients() {
+    let document = document();
+    let csv = [("content-type", "text/csv")];
+    let mut refused = 0;
+    for (method, path) in endpoints(&document) {
+        let is_v2 = path.starts_with("/api/v2/");
+        let is_native = path.starts_with("/api/v1/") && path != "/api/v1/write";
+        let check = |answer: Answer, what: &str| {
+            let body = answer.json();
+            let is_right = match (is_v2, is_native) {
+                (true, _) => body["message"].is_string() && body["code"].is_string(),
+                (_, true) => body["error"].is_string() && body["code"].is_string(),
+                _ => body["error"].is_string(),
+            };
+            assert!(is_right, "{method} {path}, {what}: {body}");
+            body["code"].as_str().map(str::to_owned)
+        };
+        let url = shared().url(&target(&path));
+        let wrong = request("TRACE", &url, b"", &[]).expect("an answer").expect(405);
+        let allowed = wrong.header("allow").expect("allow").to_owned();
+        assert!(allowed.split(',').any(|one| one == method), "{method} {path}: {allowed}");
+        check(wrong, "wrong method");
+        let missing = request(&method, &format!("{url}/no/such/endpoint"), b"", &[]).expect("an answer").expect(404);
+        check(missing, "no endpoint");
+        if is_native {
+            let sent = request(&method, &format!("{url}?colour=red"), b"", &[]).expect("an answer").expect(400);
+            assert!(sent.text().contains("unknown parameter"), "{method} {path}: {}", sent.text());
+            assert_eq!(check(sent, "unknown parameter").as_deref(), Some("invalid"), "{method} {path}");
+        }
+        let media = document["paths"][&path][method.to_lowercase()]["requestBody"]["content"].as_object();
+        let is_json_only = media.is_some_and(|media| media.keys().all(|name| name.contains("json")));
+        if is_native && is_json_only && path != "/api/v1/readings" {
+            let answer = request(&method, &url, b"a,b\n", &csv).expect("an answer").expect(415);
+            assert_eq!(check(answer, "CSV").as_deref(), Some("unsupported_media_type"), "{method} {path}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 5, "{refused}");
+}
+
 #[test]
 fn every_bad_request_is_answered_in_json() {
     for (path, status) in [("/query?q=1&q=2", 400), ("/api/v1/tags/%ff", 400), ("/ping?verbose=1&verbose=1", 204)] {
