@@ -16,7 +16,8 @@ impl NotStarted {
         Self { status: 78, text }
     }
 
-    /// A listening address or the store cannot be used (`EX_UNAVAILABLE`).
+    /// A listening address, the data folder or the store cannot be used (`EX_UNAVAILABLE`). Not `EX_TEMPFAIL`, which says
+    /// that records are left.
     pub(crate) fn unavailable(text: String) -> Self {
         Self { status: 69, text }
     }
@@ -24,6 +25,12 @@ impl NotStarted {
     /// The data folder cannot be created (`EX_CANTCREAT`).
     pub(crate) fn folder(text: String) -> Self {
         Self { status: 73, text }
+    }
+
+    /// Adds the attempt to an error. If another process uses the folder, it determines the exit status.
+    pub(crate) fn if_in_use(is_in_use: bool, error: impl Into<anyhow::Error>, attempt: String) -> anyhow::Error {
+        let error = error.into();
+        if is_in_use { error.context(Self::unavailable(attempt)) } else { error.context(attempt) }
     }
 
     pub(crate) fn code(&self) -> ExitCode {

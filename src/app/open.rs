@@ -16,16 +16,19 @@ use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
 use crate::kinds::KindAction;
+use crate::store::embedded::FileOpenError;
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore, free_bytes};
 use crate::upkeep::Compact;
-use crate::wal::{self, Folder, Recovery, Wal};
+use crate::wal::{self, Folder, Recovery, Wal, WalOpenError};
 
 /// Opens the store and checks its health. An unreachable MongoDB is no error, but an unusable one is.
 pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, OpenedStore)> {
     let directory = &settings.server.data_dir;
     if settings.store.uri.is_embedded() {
-        let store =
-            EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
+        let store = EmbeddedStore::open(directory, settings.embedded.cache_bytes).map_err(|error| {
+            let is_in_use = matches!(error, FileOpenError::InUse(_));
+            NotStarted::if_in_use(is_in_use, error, "opening the embedded store".to_owned())
+        })?;
         let store = Arc::new(store);
         if !settings.copies.is_empty() {
             tracing::warn!("[[meta.copy]] has no effect on the embedded store: pages hold no copies of metadata");
@@ -144,7 +147,10 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
     };
     let started = Instant::now();
     let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
-    let (log, recovery) = opened.with_context(|| format!("opening the WAL in {shown}"))?;
+    let (log, recovery) = opened.map_err(|error| {
+        let is_in_use = matches!(error, WalOpenError::Locked);
+        NotStarted::if_in_use(is_in_use, error, format!("opening the WAL in {shown}"))
+    })?;
     let milliseconds = started.elapsed().as_millis();
     let Recovery { last, truncated, unwritable, .. } = &recovery;
     tracing::info!(

@@ -9,6 +9,8 @@ use crate::support::prelude::*;
 
 /// `EX_CONFIG` of sysexits.h: an invalid configuration, not a crash.
 const EXIT_CONFIG: i32 = 78;
+/// `EX_UNAVAILABLE`: an address or the data folder is in use.
+const EXIT_UNAVAILABLE: i32 = 69;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
     let mut command: Command = program();
@@ -173,7 +175,7 @@ fn a_taken_port_is_named_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let refused = Launch::embedded().listen(address).run_to_end();
-    assert_eq!(refused.status.code(), Some(69), "EX_UNAVAILABLE");
+    assert_eq!(refused.status.code(), Some(EXIT_UNAVAILABLE));
     let start =
         format!("hourglass: listening on {address}: is it in use? Choose a free address with --listen ADDR:PORT: ");
     assert!(refused.stderr.starts_with(&start), "{}", refused.stderr);
@@ -217,7 +219,7 @@ fn a_second_process_on_a_data_folder_is_refused() {
     let data = server.data_dir();
     let (code, printed, complaint) =
         run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
-    assert_eq!((code, printed.as_str()), (1, ""), "{complaint}");
+    assert_eq!((code, printed.as_str()), (EXIT_UNAVAILABLE, ""), "{complaint}");
     let file = data.join("hourglass.redb");
     let expected = format!(
         "hourglass: opening the embedded store: another process has {} open; one process at a time can use a data folder\n",

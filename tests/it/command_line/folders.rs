@@ -2,9 +2,10 @@
 
 use crate::support::prelude::*;
 
-use super::{readings, run, write};
+use super::{EXIT_UNAVAILABLE, readings, run, write};
 
-/// The second process has another store, so only the WAL is in use.
+/// The second process has another store, so only the WAL is in use. Regression: the exit status was 1, like that of any
+/// error.
 #[test]
 fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();
@@ -14,7 +15,7 @@ fn a_second_process_on_a_log_is_refused() {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for store in [mongod().uri(&name), mongod().uri(&fresh_database_name()), "embedded".to_owned()] {
         let (code, printed, complaint) = run(&[&arguments[..], &[&store]].concat(), &[]);
-        assert_eq!((code, printed.as_str()), (1, ""), "{store}: {complaint}");
+        assert_eq!((code, printed.as_str()), (EXIT_UNAVAILABLE, ""), "{store}: {complaint}");
         let expected = format!(
             "hourglass: opening the WAL in {}: the WAL is in use by another process",
             data.join("log").display()
