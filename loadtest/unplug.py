@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The unplug test: devices publish to a real mosquitto while hourglass is killed and the broker is restarted. Everything that
-the broker acknowledged to a device must be stored: a dated message exactly once, an undated one at least once.
+"""The unplug test: devices publish to a real mosquitto while hourglass and mongod are killed and the broker is restarted.
+Everything that the broker acknowledged to a device must be stored: a dated message exactly once, an undated one at least once.
 
-    loadtest/unplug.py PROGRAM [--seconds 300] [--kills 20] [--devices 20] [--rate 10] [--version 5] [--store URI] [--seed 1]
+    loadtest/unplug.py PROGRAM [--seconds 300] [--kills 20] [--devices 20] [--rate 10] [--version 5] [--mongod PATH] [--seed 1]
 
 The devices have four shapes: Tasmota and ChirpStack (dated), Zigbee2MQTT and plain values (undated). Each publishes with QoS 1,
 one message at a time, and sends a message again until it is acknowledged. Two of three kills are SIGKILL of hourglass, the
-third is SIGTERM of the broker, whose sessions are on disk. Exits with 1 if a message is missing or a dated one is doubled.
-Everything listens on loopback only; needs mosquitto 2.
+third is SIGTERM of the broker, whose sessions are on disk. With a mongod, which stores instead of the embedded store, one of
+four is SIGKILL of it. Exits with 1 if a message is missing or a dated one is doubled. Everything listens on loopback only;
+needs mosquitto 2, and pymongo for a mongod.
 """
 
 import argparse
@@ -154,6 +155,21 @@ class Service:
         self.process.wait(TIMEOUT)
 
 
+def start_mongod(program, folder, log):
+    """Starts a replica set of one mongod; returns it with its address."""
+    import pymongo
+
+    port = free_port()
+    os.mkdir(f"{folder}/db")
+    arguments = [program, "--replSet", "rs", "--bind_ip", "127.0.0.1", "--port", str(port), "--dbpath", f"{folder}/db"]
+    mongod = Service([*arguments, "--nounixsocket", "--wiredTigerCacheSizeGB", "1"], port, log)
+    with pymongo.MongoClient("127.0.0.1", port, directConnection=True) as client:
+        client.admin.command("replSetInitiate", {"_id": "rs", "members": [{"_id": 0, "host": f"127.0.0.1:{port}"}]})
+        while not client.admin.command("hello")["isWritablePrimary"]:
+            time.sleep(0.1)
+    return mongod, f"mongodb://127.0.0.1:{port}/unplug?replicaSet=rs"
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -203,7 +219,7 @@ def main():
     for flag, default in [("seconds", 300), ("kills", 20), ("devices", 20), ("rate", 10), ("seed", 1)]:
         parser.add_argument(f"--{flag}", type=int, default=default)
     parser.add_argument("--version", default="5")
-    parser.add_argument("--store", default="embedded")
+    parser.add_argument("--mongod")
     options = parser.parse_args()
     mosquitto = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
     with contextlib.ExitStack() as stack:
@@ -215,9 +231,13 @@ def main():
                 file.write(text.format(port=port, folder=folder, version=options.version))
         broker = Service([mosquitto, "-c", f"{folder}/broker.conf"], port, log)
         stack.callback(lambda: broker.process.kill())
+        store, mongod = "embedded", None
+        if options.mongod:
+            mongod, store = start_mongod(options.mongod, folder, log)
+            stack.callback(lambda: mongod.process.kill())
         hourglass = Service([
             options.program, "serve", "--config", f"{folder}/hourglass.toml", "--listen", f"127.0.0.1:{http_port}",
-            "--data-dir", f"{folder}/data", "--store", options.store,
+            "--data-dir", f"{folder}/data", "--store", store,
         ], http_port, log)
         stack.callback(lambda: hourglass.process.kill())
         base = f"http://127.0.0.1:{http_port}"
@@ -233,9 +253,12 @@ def main():
         began = time.monotonic()
         moments = sorted(chance.uniform(1, options.seconds - 1) for _ in range(options.kills))
         killed = collections.Counter()
+        victims = [(hourglass, "hourglass", signal.SIGKILL)] * 2 + [(broker, "broker", signal.SIGTERM)]
+        if mongod:
+            victims.append((mongod, "mongod", signal.SIGKILL))
         for number, moment in enumerate(moments):
             time.sleep(max(0, began + moment - time.monotonic()))
-            service, name, by = (broker, "broker", signal.SIGTERM) if number % 3 == 2 else (hourglass, "hourglass", signal.SIGKILL)
+            service, name, by = victims[number % len(victims)]
             service.end(by)
             time.sleep(chance.uniform(0, 2))
             service.start()
@@ -257,7 +280,8 @@ def main():
             doubled += doubles if step else 0
             print(f"{shape:12} {sum(device.acked for device in of_shape):8} acknowledged  {missing} missing  {doubles} doubles  "
                   f"{sum(device.resent for device in of_shape)} sent again by devices")
-        print(f"{options.seconds} s, {killed['hourglass']} kills of hourglass, {killed['broker']} restarts of the broker; "
+        print(f"{options.seconds} s, {killed['hourglass']} kills of hourglass, {killed['mongod']} of mongod, "
+              f"{killed['broker']} restarts of the broker; "
               f"the last message was stored after {drained:.1f} s")
         sys.exit(1 if lost or doubled else 0)
 
