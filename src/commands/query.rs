@@ -12,8 +12,6 @@ use super::transfer::SelectorFlags;
 
 /// Rows of a table from which the widths of its columns follow.
 const WIDTH_ROWS: usize = 1000;
-/// Sensors that are searched for units.
-const UNIT_SENSORS: usize = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum QueryOutput {
@@ -175,7 +173,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// The units of fields, which kinds of sensors declare.
+/// The units of fields, which metadata or kinds of sensors declare.
 struct Units<'a> {
     target: &'a Target,
     database: &'a str,
@@ -204,12 +202,11 @@ impl<'a> Units<'a> {
 
     fn read(&self, measurement: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let database = url_encode(self.database);
-        let path = format!("/api/v1/sensors?db={database}&contains={}&limit={UNIT_SENSORS}", url_encode(measurement));
+        let path = format!("/api/v1/fields?db={database}&measurement={}", url_encode(measurement));
         let answer = self.target.json("GET", &path, None)?;
-        let sensors = answer["sensors"].as_array().into_iter().flatten();
-        let sensors = sensors.filter(|sensor| sensor["measurement"] == measurement);
-        let units = sensors.flat_map(|sensor| sensor["units"].as_object().into_iter().flatten());
-        Ok(units.map(|(field, unit)| (field.clone(), cell(unit))).collect())
+        let fields = answer["fields"].as_array().into_iter().flatten();
+        let with_units = fields.filter(|field| field["unit"].is_string());
+        Ok(with_units.map(|field| (cell(&field["field"]), cell(&field["unit"]))).collect())
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod schema;
 mod unique;
+mod units;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 
 pub use self::schema::{Fault, Schema};
 pub use self::unique::{UniqueValue, UniqueValues};
+pub use self::units::units_of;
 
 use crate::bucket::Meta;
 use crate::bucket::summary::distribution::{BOUNDS_MAX, FieldBounds, are_bounds};

@@ -18,8 +18,9 @@ mod rights;
 mod scrolled;
 mod sensors;
 mod snippets;
+mod states;
 mod tail;
-mod texts;
+mod units;
 mod views;
 
 /// Starts a server and a browser with its page; `None` without a browser.

@@ -60,11 +60,17 @@ pub async fn tag_values(InPath(key): InPath<String>, parameters: Parameters) -> 
     .await
 }
 
-/// `GET /api/v1/fields`.
+/// `GET /api/v1/fields`, each with its unit, unless sensors have different ones.
 pub async fn fields(parameters: Parameters) -> ApiResult<Response> {
     list(&parameters, "fields", TagWords::Own, |words| {
-        let item = |(name, (family, sensors))| json!({ "field": name, "type": family, "sensors": sensors });
-        words.fields.into_iter().map(item)
+        let Vocabulary { fields, mut units, .. } = words;
+        fields.into_iter().map(move |(name, (family, sensors))| {
+            let mut item = json!({ "field": name, "type": family, "sensors": sensors });
+            if let Some(Some(unit)) = units.remove(&name) {
+                item["unit"] = json!(unit);
+            }
+            item
+        })
     })
     .await
 }

@@ -7,6 +7,7 @@ use crate::bucket::{GroupRule, Reading};
 use crate::http::api::sensors::ListedSensor;
 use crate::http::errors::REJECTED;
 use crate::ingest::Ack;
+use crate::kinds::units_of;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 use crate::wire::names::field_name;
@@ -159,11 +160,13 @@ pub fn sensor(out: &mut String, item: SensorItem<'_>, times: Times, with_recent:
     if let Some(kind) = kind {
         out.push(',');
         pair(out, "kind", &kind.name);
-        if !kind.units.is_empty() {
-            out.push_str(",\"units\":{");
-            list(out, &kind.units, |out, (field, unit)| pair(out, field, unit));
-            out.push('}');
-        }
+    }
+    let fields = document.fields.iter().map(|(name, family)| (&**name, *family));
+    let units = units_of(kind.as_deref(), &document.meta, fields);
+    if !units.is_empty() {
+        out.push_str(",\"units\":{");
+        list(out, &units, |out, (field, unit)| pair(out, field, unit));
+        out.push('}');
     }
     // A sensor without fields has no readings, and so no groups.
     let has_readings = !document.fields.is_empty();

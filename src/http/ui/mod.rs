@@ -51,6 +51,8 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "copies.js"
     SCRIPT "connect.js"
     SCRIPT "explore.js"
+    SCRIPT "series.js"
+    SCRIPT "states.js"
     SCRIPT "live.js"
     SCRIPT "sensors.js"
     SCRIPT "rejections.js"

@@ -8,6 +8,7 @@ use super::Selection;
 use super::readings::{Order, first, read, remaining_range, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
+use crate::kinds::{Kinds, units_of};
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
@@ -145,7 +146,7 @@ impl Query {
             let mut words = Vocabulary::default();
             let mut held = budget.hold(0)?;
             for batch in chosen.entries.chunks(CHOOSE) {
-                held.grow(words.add(batch, tags))?;
+                held.grow(words.add(batch, tags, &self.engine.sensor_kinds))?;
                 budget.pause().await?;
             }
             words.held = Some(held);
@@ -164,13 +165,15 @@ pub struct Vocabulary {
     pub tags: BTreeMap<String, BTreeMap<String, usize>>,
     /// The family of the values and the number of sensors, by field.
     pub fields: BTreeMap<String, (&'static str, usize)>,
+    /// The unit by field; `None` if sensors have different ones.
+    pub units: BTreeMap<String, Option<String>>,
     /// The memory of the names.
     pub held: Option<HeldBytes>,
 }
 
 impl Vocabulary {
     /// Adds the names of these sensors. Returns the bytes of memory of new names.
-    fn add(&mut self, entries: &[DirectoryEntry], tags: TagWords<'_>) -> usize {
+    fn add(&mut self, entries: &[DirectoryEntry], tags: TagWords<'_>, kinds: &Kinds) -> usize {
         let mut bytes = 0;
         let mut word = |name: &str| {
             bytes += name.len() + WORD_BYTES;
@@ -195,6 +198,15 @@ impl Vocabulary {
                 match self.fields.get_mut(&**field) {
                     Some((_, count)) => *count += 1,
                     None => drop(self.fields.insert(word(field), (family.name(), 1))),
+                }
+            }
+            let Some(meta) = &entry.meta else { continue };
+            let fields = entry.fields.iter().map(|(name, family)| (&**name, *family));
+            for (field, unit) in units_of(kinds.kind_of(&entry.stored, meta).map(|kind| &**kind), meta, fields) {
+                match self.units.get_mut(&field) {
+                    Some(known) if known.as_ref() == Some(&unit) => {}
+                    Some(known) => *known = None,
+                    None => drop(self.units.insert(word(&field), Some(word(&unit)))),
                 }
             }
         }

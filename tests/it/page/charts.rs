@@ -4,16 +4,16 @@ use crate::support::prelude::*;
 
 use super::{climate, now, page, write};
 
-const CHART: &str = "document.querySelector('.plot canvas')";
+pub const CHART: &str = "document.querySelector('.plot canvas')";
 
 /// Records every drawn text in `window.drawn`, in each loaded page.
-fn keep_texts(browser: &Browser) {
+pub fn keep_texts(browser: &Browser) {
     let source = "window.drawn = []; const draw = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, ...more) { window.drawn.push(text); return draw.call(this, text, ...more); };";
     browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": source }));
 }
 
-fn texts(browser: &Browser, expression: &str) -> Vec<String> {
+pub fn texts(browser: &Browser, expression: &str) -> Vec<String> {
     let all = browser.wait(&format!("{expression}.length > 0 && {expression}"));
     all.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
@@ -143,33 +143,6 @@ fn means_are_rounded_and_readings_are_exact() {
         assert!(cells.iter().any(|cell| cell == shown), "{function}: {cells:?}");
     }
     browser.expect_calm("means");
-}
-
-/// Regression: the axis of booleans went from 0 to 1 by tenths, and the tooltip said 1.
-#[test]
-fn booleans_are_shown_as_true_or_false() {
-    let Some((server, browser)) = page() else { return };
-    let now = now();
-    let line = |at: u64| format!("door,sensor=front open={},load={} {}", at.is_multiple_of(2), at % 9, now - at * 60);
-    write(&server, &(0..300).map(line).collect::<Vec<_>>().join("\n"));
-    keep_texts(&browser);
-    browser.look(1200, 1000, "light");
-    for (fields, numbers, along) in [("f=open", false, 0.4), ("f=open&f=load", true, 0.6)] {
-        browser.load_until(&server.url(&format!("/#explore?m=door&{fields}&fn=raw&range=1h&still=1")), CHART);
-        let all = texts(&browser, "window.drawn");
-        assert!(["true", "false"].iter().all(|text| all.iter().any(|drawn| drawn == text)), "{all:?}");
-        assert_eq!(all.iter().any(|text| text == "4"), numbers, "{all:?}");
-        let middle = format!(
-            "const {{ left, top, width, height }} = document.querySelector('.u-over').getBoundingClientRect(); return [left + width * {along}, top + height / 2];"
-        );
-        let middle = browser.run(&middle);
-        browser.devtools("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] }));
-        let tip = browser
-            .wait("document.querySelector('.tip')?.hidden === false && document.querySelector('.tip').innerText");
-        let tip = tip.as_str().unwrap();
-        assert!(tip.contains("true") || tip.contains("false"), "{tip}");
-    }
-    browser.expect_calm("booleans");
 }
 
 /// Regression: `Refresh` stayed checked after zooming, though nothing was refreshed; the axis of acks had no unit.

@@ -11,6 +11,8 @@ export const COLOURS = {
   light: ["#0f766e", "#f34e1b", "#0532b6", "#df4cb2", "#4092e7", "#964d0c", "#530182", "#6d9e6c", "#7f124d", "#8747d7", "#2f4200", "#534c84"],
   dark: ["#2dd4bf", "#ec460e", "#b33fbe", "#fbd509", "#4d69f4", "#9cfbfe", "#dd6d9f", "#53fd89", "#c7a165", "#759ad0", "#2e8f5b", "#f7a4fe"],
 };
+/** Maximum number of vertical axes. Other units have a scale without an axis. */
+const UNIT_AXES = 2;
 /** Minimum width of a visible line, in pixels. A shorter run of readings is drawn as a point. */
 const LINE_WIDTH_MIN = 3;
 
@@ -40,38 +42,43 @@ function axisWidth(_, texts) {
   return 16 + 7 * Math.max(3, ...(texts ?? []).map((text) => text.length));
 }
 
-/** The axes: time, numbers with their unit, and booleans on a separate scale. */
-function axes(series, unit) {
-  const booleans = series.some(isBoolean);
-  const numbers = !series.every(isBoolean);
-  const values = (_, splits) => splits.map((tick) => `${number(tick)}${unit}`);
-  return [
-    axis({ space: 84, size: 44, values: (_, times, __, ___, step) => ticks(times, step) }),
-    ...(numbers ? [axis({ size: axisWidth, values })] : []),
-    ...(booleans ? [axis({ scale: "boolean", side: numbers ? 1 : 3, ...(numbers && { grid: { show: false } }), size: axisWidth, splits: () => [0, 1], values: () => ["false", "true"] })] : []),
-  ];
+export function timeAxis() {
+  return axis({ space: 84, size: 44, values: (_, times, __, ___, step) => ticks(times, step) });
 }
 
-function isBoolean({ kind }) {
-  return kind === "boolean";
+/** The axes: time, and one for the numbers of each unit, up to `UNIT_AXES`. Each unit has its own scale. */
+function axes(series) {
+  const units = [...new Set(series.map(unitOf))].slice(0, UNIT_AXES);
+  return [timeAxis(), ...units.map((unit, index) => axis({
+    scale: scaleOf(unit), side: index === 0 ? 3 : 1, ...(index > 0 && { grid: { show: false } }), size: axisWidth,
+    values: (_, splits) => splits.map((tick) => `${number(tick)}${unit}`),
+  }))];
+}
+
+function unitOf({ unit }) {
+  return unit ?? "";
+}
+
+function scaleOf(unit) {
+  return `y${unit}`;
 }
 
 /**
- * Draws series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds) in the element `container`. Null is a gap. Booleans are 0 and 1, drawn
- * as steps. `say` formats a value. Calls `zoom` with a dragged range. Returns `{ toggle(index), destroy() }`.
+ * Draws series `{ label, values, unit, low, high, dashed }` over `times` (seconds) in the element `container`. Null is a gap. Calls `zoom` with a dragged
+ * range. Returns `{ toggle(index), margins(), destroy() }`; the margins are the pixels left and right of the drawn area.
  */
-export function chart(container, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
+export function chart(container, times, series, { height = 320, zoom, name = "Chart" } = {}) {
   const columns = [times];
   const lines = [{}];
   const bands = [];
   const lineRanges = series.map((one, index) => {
     const stroke = one.stroke ?? colour(one.hue ?? index);
     const first = lines.length;
-    const own = isBoolean(one) ? { scale: "boolean", paths: window.uPlot.paths.stepped({ align: 1 }) } : {};
-    lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: { filter: points }, ...own });
+    const scale = scaleOf(unitOf(one));
+    lines.push({ label: one.label, scale, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: { filter: points } });
     columns.push(one.values);
     if (one.low) {
-      const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
+      const edge = { scale, stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
       lines.push({ label: `${one.label}, max`, ...edge }, { label: `${one.label}, min`, ...edge });
       columns.push(one.high, one.low);
       bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? index, isDark() ? 0.15 : 0.14) });
@@ -86,11 +93,11 @@ export function chart(container, times, series, { height = 320, zoom, unit = "",
     bands,
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, focus: { prox: 24 }, points: { size: 7 } },
-    scales: { x: { time: true }, boolean: { range: [-0.1, 1.1] } },
-    axes: axes(series, unit),
+    scales: { x: { time: true } },
+    axes: axes(series),
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
-      setCursor: [(plot) => updateTip(plot, tip, series, lineRanges, unit)],
+      setCursor: [(plot) => updateTip(plot, tip, series, lineRanges)],
     },
   };
   container.replaceChildren();
@@ -107,6 +114,7 @@ export function chart(container, times, series, { height = 320, zoom, unit = "",
       for (let line = from; line < to; line += 1) plot.setSeries(line, { show: shown });
       return shown;
     },
+    margins: () => ({ left: plot.bbox.left / devicePixelRatio, right: container.clientWidth - (plot.bbox.left + plot.bbox.width) / devicePixelRatio }),
     destroy() {
       resized.disconnect();
       plot.destroy();
@@ -137,7 +145,7 @@ function points(plot, line, isRoomy) {
 }
 
 /** Shows the values at the cursor: all series if there are at most six, else the nearest one. */
-function updateTip(plot, tip, series, lineRanges, unit) {
+function updateTip(plot, tip, series, lineRanges) {
   const { idx, left, top } = plot.cursor;
   if (idx === null || idx === undefined || left < 0) {
     tip.hidden = true;
@@ -145,9 +153,9 @@ function updateTip(plot, tip, series, lineRanges, unit) {
   }
   const near = series.length <= 6 ? series.map((_, index) => index) : [nearest(plot, lineRanges, idx, top)].filter((index) => index >= 0);
   const lines = near.filter((index) => plot.series[lineRanges[index][0]].show && series[index].values[idx] !== null && series[index].values[idx] !== undefined).map((index) => {
-    const { label, values, low, high, say = number } = series[index];
-    const range = low ? ` (${say(low[idx])} to ${say(high[idx])})` : "";
-    return h("div", null, h("b", null, `${say(values[idx])}${unit}`), `${range} ${label}`);
+    const { label, values, low, high } = series[index];
+    const range = low ? ` (${number(low[idx])} to ${number(high[idx])})` : "";
+    return h("div", null, h("b", null, `${number(values[idx])}${unitOf(series[index])}`), `${range} ${label}`);
   });
   tip.replaceChildren(h("div", { class: "tip-time" }, time(plot.data[0][idx] * 1000)), ...lines);
   tip.hidden = lines.length === 0;

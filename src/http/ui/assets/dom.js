@@ -46,7 +46,7 @@ export function announce(region, text, make) {
 
 /** The accessible name of a control, without changing values. */
 function nameOf(control) {
-  if (control.matches(".plot")) return "plot";
+  if (control.matches(".plot")) return control.className;
   return control.getAttribute("aria-label") ?? (control.querySelector(".legend-name") ?? control.labels?.[0] ?? control).textContent;
 }
 

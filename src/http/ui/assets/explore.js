@@ -6,7 +6,9 @@ import { curl, influx, panel } from "./copies.js";
 import { button, card, copy, dialog, empty, failure, field, h, keepFocus, save, segments, select, show, table, title, toast } from "./dom.js";
 import { chooseMeta, conditions, filterBar, isListed, selection } from "./filters.js";
 import { clock, length, number, time, value, visible } from "./format.js";
+import { SERIES_MAX, areTexts, hasNonNumbers, load, request, seriesOf } from "./series.js";
 import { change, settings } from "./state.js";
+import { rowsOf, timeline } from "./states.js";
 
 const RANGES = [["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["365d", "1 y"]];
 const FUNCTIONS = [["avg", "Mean, with min and max"], ["raw", "Readings"], ["min", "Minimum"], ["max", "Maximum"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"], ["difference(avg)", "Difference of means"], ["increase", "Increase of a counter"], ["rate", "Rate of a counter, per second"]];
@@ -14,9 +16,6 @@ const FUNCTIONS = [["avg", "Mean, with min and max"], ["raw", "Readings"], ["min
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 10800, 21600, 43200, 86400, 604800];
 /** Approximate number of windows in a chart. */
 const WINDOWS = 500;
-const SERIES_MAX = 100;
-/** Maximum number of series with a min-max band: more bands would cover each other. */
-const BANDS_MAX = 6;
 const WEEK = 7 * 864e5;
 /** Refresh interval, in milliseconds. */
 const REFRESH = 10000;
@@ -30,8 +29,6 @@ const LINES_MAX = 5e6;
 const META = "\u0000meta";
 /** Labels of the value types of the API. */
 const KINDS = { number: "", boolean: "boolean", string: "string" };
-/** Maximum number of strings in the table, which is not downsampled. */
-const TEXTS = 2000;
 /** Functions with computed values, which are shown with three decimals. */
 const COMPUTED = new Set(["avg", "sum", "median", "p95", "difference(avg)", "rate"]);
 /** Buttons for touch screens: key, sign and label. */
@@ -44,7 +41,7 @@ export function explore(container, { caller, database }) {
   let loading = null;
   let timer = null;
   let isClosed = false;
-  const kinds = kindsOf(database);
+  const fieldTypes = fieldsOf();
   // Keys of the series that the user hid. They stay hidden when the chart is redrawn.
   const hidden = new Set();
 
@@ -62,7 +59,7 @@ export function explore(container, { caller, database }) {
     result.setAttribute("aria-busy", "true");
     try {
       const { signal } = loading;
-      query.kinds = await kinds(query, signal);
+      Object.assign(query, await fieldTypes(query, signal));
       const [now, before, tags] = await Promise.all([
         load(query, 0, signal),
         query.compare ? load(query, WEEK, signal) : null,
@@ -144,31 +141,21 @@ function queryFromUrl(database) {
 }
 
 /**
- * Returns a function that fetches the value types of the fields. It caches them per measurement or sensor, and fetches again if a chosen field is
- * not in the cache.
+ * Returns a function that fetches the value types and units of the fields, as maps. It caches them per selection of sensors, and fetches again if a
+ * chosen field is not in the cache.
  */
-function kindsOf(database) {
+function fieldsOf() {
   let cachedFor = "";
-  let kindOfField = new Map();
-  return async ({ sensor, measurement, fields: chosen }, signal) => {
-    const wanted = sensor ? { sensor } : { measurement };
-    if (cachedFor !== JSON.stringify(wanted) || !chosen.every((name) => kindOfField.has(name))) {
-      const { fields } = await get("/api/v1/fields", { db: database, ...wanted }, signal);
+  let cached = null;
+  return async (query, signal) => {
+    const wanted = selection(query);
+    if (cachedFor !== JSON.stringify(wanted) || !query.fields.every((name) => cached.kinds.has(name))) {
+      const { fields } = await get("/api/v1/fields", wanted, signal);
       cachedFor = JSON.stringify(wanted);
-      kindOfField = new Map(fields.map(({ field: name, type }) => [name, type]));
+      cached = { kinds: new Map(fields.map(({ field: name, type }) => [name, type])), units: new Map(fields.map(({ field: name, unit }) => [name, unit])) };
     }
-    return kindOfField;
+    return cached;
   };
-}
-
-/** True if a chosen field has strings or booleans. These have no mean and no sum, only a first and a last value. */
-function hasNonNumbers({ fields, kinds }) {
-  return (fields.length ? fields : [...kinds.keys()]).some((name) => (kinds.get(name) ?? "number") !== "number");
-}
-
-/** True if all chosen fields have strings. */
-function areTexts({ fields, kinds }) {
-  return fields.length > 0 && fields.every((name) => kinds.get(name) === "string");
 }
 
 /** The new range after a key press; null for other keys. */
@@ -179,81 +166,6 @@ function rangeAfter(key, { from, to }) {
   if (key === "+") return [from + span / 4, to - span / 4];
   if (key === "-") return [from - span / 2, to + span / 2];
   return null;
-}
-
-function request(query, back = 0) {
-  const range = [["from", `${query.from - back}`], ["to", `${query.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
-  const common = [...selection(query), ...range, ["fields", query.fields.join(",")]];
-  if (query.fn === "raw") return ["/api/v1/readings", [...common, ...(areTexts(query) ? [["order", "desc"], ["limit", `${TEXTS}`]] : [["max_points", "2000"]])]];
-  const functions = [...(query.fn === "avg" ? ["avg", "min", "max"] : [query.fn]), ...(hasNonNumbers(query) && query.fn !== "last" && query.fn !== "first" ? ["last"] : [])].join(",");
-  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${query.step}s`], ["tz", query.zone], ["group_by", query.group === "none" ? "" : query.group]]];
-}
-
-/** Fetches the series, each with the type, times (ms) and values of one field, and the notices. */
-async function load(query, back, signal) {
-  const [path, parameters] = request(query, back);
-  const { series, notices, next } = await get(path, parameters, signal);
-  const lines = [];
-  const names = labels(series, query);
-  for (const [index, one] of series.entries()) {
-    const name = names[index];
-    for (const [field, points] of pointsOf(one, query, back)) {
-      const kind = typeof points[0][1];
-      const shown = points.map(([ms, found, ...range]) => [ms, kind === "boolean" ? Number(found) : found, ...range]);
-      const key = `${one.sensor ?? name} ${field}`;
-      lines.push({ key, kind, title: visible(key), name: query.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
-    }
-  }
-  const cut = query.fn === "raw" && next ? [`Only the newest ${TEXTS} strings are listed. Choose a shorter range or fewer sensors to see the others.`] : [];
-  return { lines, notices: [...(notices ?? []), ...cut] };
-}
-
-/** The points of a series by field, in time order: time, value, minimum and maximum. */
-function pointsOf({ windows, readings }, query, back) {
-  const byField = new Map();
-  for (const point of windows ?? readings) {
-    const fields = windows ? point.fields : point;
-    const ms = (point.ts ?? point.start) + back;
-    for (const field of Object.keys(fields)) {
-      if (field === "ts" || (query.fields.length && !query.fields.includes(field))) continue;
-      const found = windows ? fields[field] : {};
-      // Strings and booleans have no mean: show their last value.
-      const shown = windows ? found[query.fn] ?? found.last : fields[field];
-      if (shown === undefined || shown === null) continue;
-      if (!byField.has(field)) byField.set(field, []);
-      byField.get(field).push([ms, shown, found.min, found.max]);
-    }
-  }
-  for (const points of byField.values()) points.sort(([one], [other]) => one - other);
-  return byField;
-}
-
-/** Labels of the series. Series with equal labels get their sensor keys instead. */
-function labels(series, { group }) {
-  const differing = group === "none" ? tagsThatDiffer(series) : [];
-  const all = series.map((one) => (group === "none" ? label(one, differing) : labelOfGroup(one)));
-  return all.map((name, index) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[index].sensor ?? name)));
-}
-
-/** Keys of the tags with different values among the series, `sensor` first. */
-function tagsThatDiffer(series) {
-  const keys = [...new Set(["sensor", ...series.flatMap(({ tags }) => Object.keys(tags ?? {}))])];
-  return keys.filter((key) => new Set(series.map((one) => tagOf(one, key))).size > 1);
-}
-
-/** A tag of a series. `hasOwn` protects against keys such as `constructor`. */
-function tagOf({ tags }, key) {
-  return tags && Object.hasOwn(tags, key) ? tags[key] : undefined;
-}
-
-/** The label of a sensor: its distinguishing tag values, or its name. */
-function label(one, differing) {
-  const values = (differing.length ? differing : ["sensor"]).map((key) => tagOf(one, key)).filter((stored) => stored !== undefined);
-  return visible(values.join(" · ") || (one.sensor ?? one.measurement));
-}
-
-function labelOfGroup({ measurement, tags }) {
-  return Object.entries(tags ?? {}).map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
 }
 
 function draw(container, query, now, before, { zoom, goToNewest, caller, hidden }) {
@@ -269,47 +181,25 @@ function draw(container, query, now, before, { zoom, goToNewest, caller, hidden 
     return { destroy() {} };
   }
   const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), query);
-  const lines = series.filter(({ kind }) => kind !== "string");
-  const rows = tableOf(series, times, query);
-  if (lines.length === 0) {
-    show(container, card(null, noticeList, empty("Strings cannot be charted.", h("p", null, "See the table below or the CSV."))), card("Values", rows), exportActions(query, caller));
-    container.dataset.series = "0";
-    return { destroy() {} };
-  }
-  const plot = h("div", { class: "plot", tabindex: "0" });
-  const legend = h("ul", { class: "legend", "aria-label": "Series" });
-  const hint = lines.length < series.length && h("p", { class: "hint" }, "Strings cannot be charted. See the table below or the CSV.");
-  show(container, card(null, noticeList, plot, legend, hint), card("Values", rows), exportActions(query, caller));
+  const numbers = series.filter(({ kind }) => kind === "number");
+  const rows = rowsOf(series.filter(({ kind }) => kind !== "number"), query);
+  const range = `from ${time(query.from)} to ${time(query.to)}`;
+  const plot = numbers.length > 0 && h("div", { class: "plot", tabindex: "0" });
+  const legend = numbers.length > 0 && h("ul", { class: "legend", "aria-label": "Series" });
+  const states = h("div");
+  show(container, card(null, noticeList, plot, legend, rows.length > 0 && states), card("Values", tableOf(series, times, query)), exportActions(query, caller));
   const started = performance.now();
-  const drawn = chart(plot, times, lines, { zoom, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(query.from)} to ${time(query.to)}` });
-  legend.append(...lines.map((one, index) => legendEntry(one, index, drawn, hidden)));
+  const drawn = plot && chart(plot, times, numbers, { zoom, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${numbers.length} series ${range}` });
+  legend && legend.append(...numbers.map((one, index) => legendEntry(one, index, drawn, hidden)));
+  const drawnStates = rows.length > 0 && timeline(states, rows, { ...query, zoom, margins: drawn ? drawn.margins : undefined, name: `Timeline of ${rows.length} series ${range}` });
   performance.measure("draw", { start: started });
-  container.dataset.series = String(lines.length);
-  return drawn;
-}
-
-/** The shared times (s), and the series: the current ones, and those of the week before, dashed and in the same colours. */
-function seriesOf(all, earlier, query) {
-  const { times, columns } = align([...all, ...earlier], query);
-  const banded = query.fn === "avg" && all.length <= BANDS_MAX;
-  const series = columns.map(([values, low, high], index) => {
-    const isEarlier = index >= all.length;
-    const line = [...all, ...earlier][index];
-    const { key, kind, title } = line;
-    const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : index;
-    const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
-    // The week before may have fewer sensors with other labels: use the current label of the same sensor.
-    const name = all[hue].key === key ? all[hue].name : line.name;
-    const label = isEarlier ? `${name}, a week before` : name;
-    return { key: isEarlier ? `${key} before` : key, label, title, values, kind, say: formatterFor(kind, number), hue, dashed: isEarlier, ...band };
-  });
-  return { times, series };
-}
-
-/** Returns the formatter for values of a type. Charts hold booleans as 0 and 1. */
-function formatterFor(kind, formatNumber) {
-  const text = { boolean: (stored) => String(Boolean(stored)), string: visible }[kind] ?? formatNumber;
-  return (stored) => (stored === null || stored === undefined ? "–" : text(stored));
+  container.dataset.series = String(series.length);
+  return {
+    destroy() {
+      drawn && drawn.destroy();
+      drawnStates && drawnStates.destroy();
+    },
+  };
 }
 
 function legendEntry(one, index, drawn, hidden) {
@@ -325,61 +215,21 @@ function legendEntry(one, index, drawn, hidden) {
   const swatch = h("span", { class: one.dashed ? "swatch dashed" : "swatch", "aria-hidden": "true" });
   // The Content-Security-Policy forbids a style attribute, but allows a script to set the property.
   swatch.style.color = colour(one.hue);
-  item.append(swatch, h("span", { class: "legend-name", title: one.title }, one.label), h("span", { class: "legend-value" }, one.say(last)));
+  item.append(swatch, h("span", { class: "legend-name", title: one.title }, one.label), h("span", { class: "legend-value" }, `${number(last)}${one.unit}`));
   return h("li", null, item);
-}
-
-/**
- * Aligns all lines to one column of times (s). Each line has columns of values, minimums and maximums. `undefined` marks a time at which only other
- * lines have a value, so the line continues; `null` marks a gap, so the line breaks.
- */
-function align(lines, { fn, step, from, to }) {
-  const window = fn === "raw" ? 0 : step * 1000;
-  const gaps = lines.map(({ points }) => gapsOf(points, window));
-  const times = [...new Set([from, to, ...lines.flatMap(({ points }) => points.map(([ms]) => ms)), ...gaps.flat().map(([before, after]) => Math.floor((before + after) / 2))])].sort((a, b) => a - b);
-  const rows = new Map(times.map((ms, row) => [ms, row]));
-  const columns = lines.map(({ points }, line) => {
-    const emptyColumn = () => new Array(times.length).fill(undefined);
-    const values = emptyColumn();
-    const low = emptyColumn();
-    const high = emptyColumn();
-    for (const [before, after] of gaps[line]) [values, low, high].forEach((column) => column.fill(null, rows.get(before) + 1, rows.get(after)));
-    for (const [ms, shown, min, max] of points) {
-      const row = rows.get(ms);
-      values[row] = shown;
-      low[row] = min;
-      high[row] = max;
-    }
-    return [values, low, high];
-  });
-  return { times: times.map((ms) => ms / 1000), columns };
-}
-
-/**
- * The gaps of a line, as pairs of the times before and after. A step is a gap if at least six of the eight surrounding steps are less than a third as
- * long. The comparison is local, because a sensor may change its interval.
- */
-function gapsOf(points, window) {
-  const steps = points.slice(1).map(([ms], before) => ms - points[before][0]);
-  const isGap = (length, index) => {
-    if (length <= window * 1.5) return false;
-    const neighbours = [...steps.slice(Math.max(index - 4, 0), index), ...steps.slice(index + 1, index + 5)];
-    return neighbours.length > 0 && neighbours.filter((step) => step * 3 < length).length >= neighbours.length * 0.75;
-  };
-  return steps.flatMap((length, before) => (isGap(length, before) ? [[points[before][0], points[before][0] + length]] : []));
 }
 
 /** A table of the newest values, newest first, for users who cannot see the chart. */
 function tableOf(series, times, { fn }) {
   const shown = series.slice(0, 8);
-  const texts = shown.map((one) => formatterFor(one.kind, COMPUTED.has(fn) ? number : value));
+  const texts = shown.map(({ kind }) => (kind === "number" && COMPUTED.has(fn) ? number : value));
   const rows = [];
   for (let index = times.length - 1; index >= 0 && rows.length < 100; index -= 1) {
     const cells = shown.map(({ values }) => values[index]);
-    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[index] * 1000), ...cells.map((cell, column) => texts[column](cell))]);
+    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[index] * 1000), ...cells.map((cell, column) => (cell === null || cell === undefined ? "–" : texts[column](cell)))]);
   }
   const more = series.length > shown.length && h("p", { class: "hint" }, `Showing the first ${shown.length} of ${series.length} series. The CSV has all of them.`);
-  return [table("Values", ["Time", ...shown.map(({ label, title }) => h("span", { title }, label))], rows, { class: "scroll tall" }), more];
+  return [table("Values", ["Time", ...shown.map(({ label, title, unit }) => h("span", { title }, label, unit && ` (${unit.trim()})`))], rows, { class: "scroll tall" }), more];
 }
 
 function exportActions(query, caller) {
@@ -471,7 +321,7 @@ async function chooseFrom(container, { caller, database }, set, move) {
       h("div", { class: "segments", role: "group", "aria-label": "Move" }, MOVES.map(([key, sign, name]) => button(sign, () => move(key), { class: "segment", "aria-label": name }))),
       dateField("From", query.from, (from) => set({ from, to: Math.round(query.to), range: null }, { push: true })),
       dateField("To", query.to, (to) => set({ from: Math.round(query.from), to, range: null }, { push: true })),
-      now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
+      now.get("from") && history.state?.isNarrowed && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
       // A fixed range is not refreshed.
       check("Refresh", now.get("still") !== "1" && !now.get("from"), (on) => set({ still: on ? null : "1" }), { disabled: Boolean(now.get("from")) })));

@@ -73,7 +73,7 @@ function draw(alerts, container, overview) {
   const small = { height: 150 };
   return [
     chart(plots[0], times, [{ label: "per second", values: column("readings_per_second") }], { ...small, name: "Readings per second, last half hour" }),
-    chart(plots[1], times, [{ label: "", hue: 1, values: column("ack_p99_seconds", 1000) }], { ...small, unit: " ms", name: "Ack latency, 99th percentile, in milliseconds" }),
+    chart(plots[1], times, [{ label: "", hue: 1, unit: " ms", values: column("ack_p99_seconds", 1000) }], { ...small, name: "Ack latency, 99th percentile, in milliseconds" }),
     chart(plots[2], times, [{ label: "readings", hue: 2, values: column("pending_readings") }], { ...small, name: "Readings not stored yet" }),
   ];
 }

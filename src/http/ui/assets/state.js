@@ -16,7 +16,7 @@ export function settings() {
   return parse(location.hash).settings;
 }
 
-/** Changes settings of the current view. Null removes a setting; a list sets it several times. `push` adds an entry to the history. */
+/** Changes settings of the current view. Null removes a setting; a list sets it several times. `push` adds an entry to the history, from which the view can go back. */
 export function change(changes, { push = false } = {}) {
   const { view, settings } = parse(location.hash);
   for (const [name, value] of Object.entries(changes)) {
@@ -27,8 +27,8 @@ export function change(changes, { push = false } = {}) {
   }
   const address = format(view, settings);
   if (address === location.hash) return;
-  if (push) history.pushState(null, "", address);
-  else history.replaceState(null, "", address);
+  if (push) history.pushState({ isNarrowed: true }, "", address);
+  else history.replaceState(history.state, "", address);
 }
 
 export function go(view, settings) {
