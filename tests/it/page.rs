@@ -8,6 +8,7 @@ mod charts;
 mod copies;
 mod exact;
 mod figures;
+mod first_hour;
 mod filters;
 mod hostile;
 mod keys;

@@ -35,7 +35,8 @@ export function bytes(value) {
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
+  if (value > 0 && value < 0.001) return `${Math.round(value * 1e6)} µs`;
+  if (value === 0) return "0 s";
   if (value < 1) return `${number(Math.round(value * 1e4) / 10)} ms`;
   if (value < 120) return `${number(Math.round(value * 10) / 10)} s`;
   if (value < 7200) return `${Math.round(value / 60)} min`;

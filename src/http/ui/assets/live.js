@@ -4,7 +4,7 @@ import { address, get } from "./api.js";
 import { curl } from "./copies.js";
 import { announce, button, card, failure, field, h, select, show, title } from "./dom.js";
 import { conditions, filterBar, selection } from "./filters.js";
-import { clock, number, value, visible } from "./format.js";
+import { clock, number, numbersFirst, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 import { listen, runInOneTab } from "./stream.js";
 
@@ -136,5 +136,5 @@ function row({ sensor, reading }) {
   return h("tr", null,
     h("td", { class: "when" }, clock(reading.ts)),
     h("td", null, visible(sensor)),
-    h("td", null, fields.map(([name, stored], at) => [at ? " · " : "", `${visible(name)} `, h("b", null, value(stored))])));
+    h("td", null, numbersFirst(fields).map(([name, stored], at) => [at ? " · " : "", `${visible(name)} `, h("b", null, value(stored))])));
 }

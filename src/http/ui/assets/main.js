@@ -132,7 +132,8 @@ function signIn() {
 async function load() {
   const newCaller = await get("/api/v1/caller");
   try {
-    databaseNames = await databases();
+    // A database of the token is listed only once it has readings.
+    databaseNames = [...new Set([...(await databases()), ...named(newCaller)])];
     listError = null;
   } catch (error) {
     // Most views work while the store is unavailable or the WAL is replayed.
