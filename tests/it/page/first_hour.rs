@@ -85,11 +85,18 @@ const MEASURE: &str = "window.cut = []; window.texts = 0; const draw = CanvasRen
       return draw.call(this, text, x, ...more);
     };";
 
-/// Regression: labels of Health were cut off.
+/// Regression: labels of Health were cut off, and the first date below a timeline without a chart.
 #[test]
-fn no_label_of_health_is_cut_off() {
+fn no_label_is_cut_off() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
+    write(
+        &server,
+        &(0..90)
+            .map(|at| format!("door,sensor=front mode=\"run\" {}", now() - at * 240))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
     browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": MEASURE }));
     for (look, width) in [("phone", 390), ("tablet", 820), ("desktop", 1280)] {
         browser.look(width, 900, "light");
@@ -98,8 +105,11 @@ fn no_label_of_health_is_cut_off() {
         assert_eq!(browser.run(&format!("return {cut};")), json!([]), "{look}");
         assert_eq!(browser.run("return window.cut;"), json!([]), "{look}");
         browser.picture(&format!("health-{look}"));
-        browser.load_until(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"), "window.texts > 8");
-        assert_eq!(browser.run("return window.cut;"), json!([]), "{look}");
+        for query in ["m=climate&f=temp", "m=door&f=mode"] {
+            let address = server.url(&format!("/#explore?{query}&range=6h&still=1"));
+            browser.load_until(&address, "window.texts > 2 && document.querySelector('.plot canvas')");
+            assert_eq!(browser.run("return window.cut;"), json!([]), "{query}, {look}");
+        }
     }
     browser.expect_calm("health");
 }

@@ -31,7 +31,8 @@ fn units_of_metadata_are_on_axes_legend_and_table() {
     );
     let heads = texts(&browser, heads);
     assert!(
-        heads.iter().any(|head| head.ends_with("temp (°C)")) && heads.iter().any(|head| head.ends_with("(%)")),
+        heads.iter().any(|head| head.ends_with("temp\u{a0}°C"))
+            && heads.iter().any(|head| head.ends_with("humidity\u{a0}%")),
         "{heads:?}"
     );
     let drawn = texts(&browser, "window.drawn");

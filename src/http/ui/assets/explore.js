@@ -229,7 +229,7 @@ function tableOf(series, times, { fn }) {
     if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[index] * 1000), ...cells.map((cell, column) => (cell === null || cell === undefined ? "–" : texts[column](cell)))]);
   }
   const more = series.length > shown.length && h("p", { class: "hint" }, `Showing the first ${shown.length} of ${series.length} series. The CSV has all of them.`);
-  return [table("Values", ["Time", ...shown.map(({ label, title, unit }) => h("span", { title }, label, unit && ` (${unit.trim()})`))], rows, { class: "scroll tall" }), more];
+  return [table("Values", ["Time", ...shown.map(({ label, title, unit }) => [h("span", { title }, label), unit && h("div", { class: "hint" }, unit)])], rows, { class: "scroll tall" }), more];
 }
 
 function exportActions(query, caller) {

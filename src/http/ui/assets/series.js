@@ -7,8 +7,8 @@ import { visible } from "./format.js";
 export const SERIES_MAX = 100;
 /** Maximum number of series with a min-max band: more bands would cover each other. */
 const BANDS_MAX = 6;
-/** Maximum number of strings in the table, which is not downsampled. */
-const TEXTS = 2000;
+/** Maximum number of readings with strings, which are not downsampled. */
+const TEXTS = 10000;
 /** Maximum length of a shown unit. */
 const UNIT_LENGTH = 16;
 
@@ -45,7 +45,7 @@ export async function load(query, back, signal) {
       lines.push({ key, kind, unit, title: visible(key), name: query.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
     }
   }
-  const cut = query.fn === "raw" && next ? [`Only the newest ${TEXTS} strings are listed. Choose a shorter range or fewer sensors to see the others.`] : [];
+  const cut = query.fn === "raw" && next ? [`Only the first ${TEXTS} readings are shown, sensor by sensor. Choose a shorter range, fewer sensors, or the last value of each window (Last).`] : [];
   return { lines, notices: [...(notices ?? []), ...cut] };
 }
 
@@ -106,15 +106,16 @@ function labelOfGroup({ measurement, tags }) {
 /** The shared times (s), and the series: the current ones, and those of the week before, dashed and in the same colours. */
 export function seriesOf(all, earlier, query) {
   const { times, columns } = align([...all, ...earlier], query);
-  const banded = query.fn === "avg" && all.length <= BANDS_MAX;
+  const numbers = all.filter(({ kind }) => kind === "number");
+  const banded = query.fn === "avg" && numbers.length <= BANDS_MAX;
   const series = columns.map(([values, low, high], index) => {
     const isEarlier = index >= all.length;
     const line = [...all, ...earlier][index];
     const { key, kind, title, unit, points } = line;
-    const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : index;
+    const hue = Math.max(numbers.findIndex((now) => now.key === key), 0);
     const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
     // The week before may have fewer sensors with other labels: use the current label of the same sensor.
-    const name = all[hue].key === key ? all[hue].name : line.name;
+    const { name } = all.find((now) => now.key === key) ?? line;
     const label = isEarlier ? `${name}, a week before` : name;
     return { key: isEarlier ? `${key} before` : key, label, title, values, kind, unit, points, hue, dashed: isEarlier, ...band };
   });

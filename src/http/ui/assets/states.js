@@ -46,7 +46,7 @@ export function rowsOf(series, query) {
 }
 
 /** Draws rows of `rowsOf` from `from` to `to` (ms). `margins` returns those of a chart above, so that both have the same time axis. Returns `{ destroy() }`. */
-export function timeline(container, rows, { from, to, zoom, margins = () => ({ left: 0, right: 8 }), name }) {
+export function timeline(container, rows, { from, to, zoom, margins = () => ({ left: 48, right: 8 }), name }) {
   const shown = rows.slice(0, ROWS_MAX);
   const paints = coloursOf(shown);
   const plot = h("div", { class: "plot states", tabindex: "0", role: "img", "aria-label": name });
