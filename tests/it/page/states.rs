@@ -119,3 +119,16 @@ fn a_timeline_shows_states_their_lengths_and_silence() {
     browser.wait(&format!("!location.hash.includes('from={}')", (now - 480 * 60) * 1000));
     browser.expect_calm("timeline");
 }
+
+/// Readings with strings are not downsampled, so a list that ends early says so, also with a low `query.limit_max`.
+#[test]
+fn a_timeline_that_is_cut_names_its_limit() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[query]\nlimit_default = 20\nlimit_max = 50\n").start();
+    let now = now();
+    let line = |at: u64| format!("door,sensor=front mode=\"run\" {}", now - at * 60);
+    write(&server, &(0..30).map(line).collect::<Vec<_>>().join("\n"));
+    browser.load_until(&server.url("/#explore?m=door&f=mode&fn=raw&range=6h&still=1"), TIMELINE);
+    assert!(browser.text().contains("Only the first 20 readings are shown"), "{}", browser.text());
+    browser.expect_calm("cut");
+}

@@ -11,6 +11,8 @@ export const COLOURS = {
   light: ["#0f766e", "#f34e1b", "#0532b6", "#df4cb2", "#4092e7", "#964d0c", "#530182", "#6d9e6c", "#7f124d", "#8747d7", "#2f4200", "#534c84"],
   dark: ["#2dd4bf", "#ec460e", "#b33fbe", "#fbd509", "#4d69f4", "#9cfbfe", "#dd6d9f", "#53fd89", "#c7a165", "#759ad0", "#2e8f5b", "#f7a4fe"],
 };
+/** Pixels beside the drawn area, so that a date below its edge is not cut off. */
+export const MARGIN = 44;
 /** Maximum number of vertical axes. Other units have a scale without an axis. */
 const UNIT_AXES = 2;
 /** Minimum width of a visible line, in pixels. A shorter run of readings is drawn as a point. */
@@ -39,7 +41,7 @@ function axis(more) {
 
 /** The width of a vertical axis, for its longest label. */
 function axisWidth(_, texts) {
-  return 16 + 7 * Math.max(3, ...(texts ?? []).map((text) => text.length));
+  return Math.max(MARGIN, 16 + 7 * Math.max(...(texts ?? [""]).map((text) => text.length)));
 }
 
 export function timeAxis() {
@@ -95,6 +97,7 @@ export function chart(container, times, series, { height = 320, zoom, name = "Ch
     cursor: { drag: { x: true, y: false, setScale: false }, focus: { prox: 24 }, points: { size: 7 } },
     scales: { x: { time: true } },
     axes: axes(series),
+    padding: [null, new Set(series.map(unitOf)).size > 1 ? null : MARGIN, null, null],
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
       setCursor: [(plot) => updateTip(plot, tip, series, lineRanges)],

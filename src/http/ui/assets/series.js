@@ -33,7 +33,11 @@ export function request(query, back = 0) {
 /** Fetches the series, each with the type, times (ms) and values of one field, and the notices. */
 export async function load(query, back, signal) {
   const [path, parameters] = request(query, back);
-  const { series, notices, next } = await get(path, parameters, signal);
+  const { series, notices, next } = await get(path, parameters, signal).catch((error) => {
+    // query.limit_max may be lower: use the default limit of the service.
+    if (error.status !== 400 || !parameters.some(([name]) => name === "limit")) throw error;
+    return get(path, parameters.filter(([name]) => name !== "limit"), signal);
+  });
   const lines = [];
   const names = labels(series, query);
   for (const [index, one] of series.entries()) {
@@ -45,7 +49,8 @@ export async function load(query, back, signal) {
       lines.push({ key, kind, unit, title: visible(key), name: query.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
     }
   }
-  const cut = query.fn === "raw" && next ? [`Only the first ${TEXTS} readings are shown, sensor by sensor. Choose a shorter range, fewer sensors, or the last value of each window (Last).`] : [];
+  const count = series.reduce((sum, { readings }) => sum + (readings?.length ?? 0), 0);
+  const cut = query.fn === "raw" && next ? [`Only the first ${count} readings are shown, sensor by sensor. Choose a shorter range, fewer sensors, or the last value of each window (Last).`] : [];
   return { lines, notices: [...(notices ?? []), ...cut] };
 }
 

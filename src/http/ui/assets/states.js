@@ -1,6 +1,6 @@
 // Timelines of strings and booleans: one row per series, with a bar for each state.
 
-import { colour, timeAxis } from "./chart.js";
+import { MARGIN, colour, timeAxis } from "./chart.js";
 import { h, show } from "./dom.js";
 import { seconds, time, value } from "./format.js";
 import { gapsOf, windowOf } from "./series.js";
@@ -46,7 +46,7 @@ export function rowsOf(series, query) {
 }
 
 /** Draws rows of `rowsOf` from `from` to `to` (ms). `margins` returns those of a chart above, so that both have the same time axis. Returns `{ destroy() }`. */
-export function timeline(container, rows, { from, to, zoom, margins = () => ({ left: 48, right: 8 }), name }) {
+export function timeline(container, rows, { from, to, zoom, margins = () => ({ left: MARGIN, right: MARGIN }), name }) {
   const shown = rows.slice(0, ROWS_MAX);
   const paints = coloursOf(shown);
   const plot = h("div", { class: "plot states", tabindex: "0", role: "img", "aria-label": name });
