@@ -31,7 +31,7 @@ fn code(file: &Path) -> String {
 /// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
 /// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
-    ("kinds", 640),
+    ("kinds", 700),
     ("config", 1_790),
     ("telemetry", 1_043),
     ("lanes", 200),
@@ -43,16 +43,16 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_460),
     ("buffer", 5_933),
     ("ingest", 4_907),
-    ("query", 9_794),
+    ("query", 9_805),
     ("backup", 2_010),
     ("verify", 1_060),
     ("edits", 480),
     ("upkeep", 2_465),
     ("mqtt", 789),
-    ("http", 9_138),
+    ("http", 9_147),
     ("tcp", 493),
     ("app", 1_208),
-    ("commands", 5_679),
+    ("commands", 5_677),
     ("cli", 612),
     ("dispatch", 100),
 ];
