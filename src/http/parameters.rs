@@ -428,7 +428,7 @@ impl Parameters {
         let Some(name) = self.get("epoch") else { return Ok(Times::Text) };
         let unit = Precision::from_name(name).filter(|unit| *unit != Precision::Auto);
         let times = unit.map(|unit| Times::Epoch(unit.unit_ns(0)));
-        times.ok_or_else(|| ApiError::Bad(format!("parameter epoch: {name:?} is not one of n, u, ms, s, m, h")))
+        times.ok_or_else(|| ApiError::Bad(format!("parameter epoch: {name:?} is not one of ns, u, ms, s, m, h")))
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Connection {
     decoder: Decoder,
     /// The time after which either side counts as gone.
     pub keep_alive: Duration,
+    /// True if the session is that of an earlier connection.
+    pub is_resumed: bool,
 }
 
 impl Connection {
@@ -65,11 +67,12 @@ impl Connection {
         let password = password(settings)?;
         let stream = dial(settings).await?;
         let decoder = Decoder::new(settings.version);
-        let mut connection = Self { stream, decoder, keep_alive: Duration::ZERO };
+        let mut connection = Self { stream, decoder, keep_alive: Duration::ZERO, is_resumed: false };
         connection.send(&packets::connect(settings, password.as_deref(), KEEP_ALIVE_SECONDS)).await?;
-        let Packet::Connected(keep_alive) = within(connection.receive()).await?? else {
+        let Packet::Connected { is_resumed, keep_alive } = within(connection.receive()).await?? else {
             return Err(MqttError::Invalid("the first packet does not answer the connection"));
         };
+        connection.is_resumed = is_resumed;
         connection.keep_alive = Duration::from_secs(keep_alive.unwrap_or(KEEP_ALIVE_SECONDS).max(2).into());
         connection.send(&packets::subscribe(settings)).await?;
         Ok(connection)

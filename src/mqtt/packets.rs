@@ -21,8 +21,12 @@ pub const DISCONNECT: &[u8] = &[0xe0, 0];
 /// A packet from the broker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// The broker's own keep-alive time in seconds, if it has one.
-    Connected(Option<u16>),
+    Connected {
+        /// True if the broker still has the session.
+        is_resumed: bool,
+        /// The broker's own keep-alive time in seconds, if it has one.
+        keep_alive: Option<u16>,
+    },
     Message(Message),
     /// A code per topic.
     Subscribed(Vec<u8>),
@@ -117,10 +121,14 @@ impl Decoder {
 fn decode_packet(version: MqttVersion, first: u8, mut body: Bytes) -> Result<Packet, MqttError> {
     match first >> 4 {
         2 => {
-            body.try_get_u8()?;
+            let is_resumed = body.try_get_u8()? & 1 == 1;
             let code = body.try_get_u8()?;
             let keep_alive = if version == MqttVersion::V5 { keep_alive(&mut body)? } else { None };
-            if code == 0 { Ok(Packet::Connected(keep_alive)) } else { Err(MqttError::Refused(reason(code))) }
+            if code == 0 {
+                Ok(Packet::Connected { is_resumed, keep_alive })
+            } else {
+                Err(MqttError::Refused(reason(code)))
+            }
         }
         3 => decode_message(version, first, body).map(Packet::Message),
         9 => {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 
 use super::connection::{Connection, MqttError};
 use super::messages::{Delivery, Outcome, StoreError};
-use super::packets::{self, Packet, RECEIVE_MAXIMUM};
+use super::packets::{self, Message, Packet, RECEIVE_MAXIMUM};
 use super::{Link, SubscriberState};
 use crate::access::{Audit, Event, TokenRegistry};
 use crate::config::MqttSettings;
@@ -54,18 +54,20 @@ impl Subscriber {
         let mut stop = self.stop.clone();
         let mut pause = CONNECT_PAUSE;
         let mut is_outage = false;
-        let mut waiting = VecDeque::new();
+        let mut unacknowledged = Vec::new();
         self.metrics.connected.set(0);
         while !*stop.borrow() {
             if !self.is_owner(false) {
                 self.set_link(Link::Elsewhere);
+                // Another instance acknowledges them, and their identifiers then belong to other messages.
+                unacknowledged.clear();
                 tokio::select! {
                     () = sleep(TICK) => continue,
                     () = wait_for_stop(&mut stop) => return,
                 }
             }
             let began = Instant::now();
-            let ended = self.subscribe(&mut waiting, &mut is_outage).await;
+            let ended = self.subscribe(&mut unacknowledged, &mut is_outage).await;
             self.metrics.connected.set(0);
             self.metrics.in_flight.set(0);
             let Err(error) = ended else { continue };
@@ -83,11 +85,11 @@ impl Subscriber {
         }
     }
 
-    /// Stores messages until this instance stops or loses the session. Leaves the messages that are not acknowledged,
-    /// which the broker then delivers again, in `waiting`.
+    /// Stores messages until this instance stops or loses the session. `unacknowledged` are the messages that the broker
+    /// will deliver again.
     async fn subscribe(
         self: &Arc<Self>,
-        waiting: &mut VecDeque<Arc<Delivery>>,
+        unacknowledged: &mut Vec<Arc<Delivery>>,
         is_outage: &mut bool,
     ) -> Result<(), MqttError> {
         let mut stop = self.stop.clone();
@@ -95,7 +97,10 @@ impl Subscriber {
             opened = Connection::open(&self.settings) => opened?,
             () = wait_for_stop(&mut stop) => return Ok(()),
         };
-        let earlier = std::mem::take(waiting);
+        if !connection.is_resumed {
+            unacknowledged.clear();
+        }
+        let mut waiting = VecDeque::new();
         let mut in_flight = FuturesOrdered::new();
         let mut retry_at = None;
         let mut pause = STORE_PAUSE;
@@ -105,7 +110,7 @@ impl Subscriber {
         let mut pinged = Instant::now();
         loop {
             // Without room nothing is read, and TCP slows the broker down.
-            let bytes: usize = waiting.iter().map(|delivery| delivery.message.bytes).sum();
+            let bytes: usize = waiting.iter().map(|delivery: &Arc<Delivery>| delivery.message.bytes).sum();
             let has_room = waiting.len() < RECEIVE_MAXIMUM.into() && bytes < WAITING_BYTES_MAX;
             if !has_room {
                 heard = Instant::now();
@@ -116,8 +121,7 @@ impl Subscriber {
                     heard = Instant::now();
                     match packet? {
                         Packet::Message(message) => {
-                            let known = earlier.iter().find(|delivery| delivery.is_repeated_by(&message)).cloned();
-                            let delivery = known.unwrap_or_else(|| Arc::new(Delivery::new(message)));
+                            let delivery = known_or_new(unacknowledged, message);
                             waiting.push_back(delivery.clone());
                             if retry_at.is_none() {
                                 in_flight.push_back(self.clone().store_in_turn(delivery));
@@ -128,7 +132,7 @@ impl Subscriber {
                             self.note_connected(std::mem::take(is_outage));
                         }
                         Packet::Pong => {}
-                        Packet::Connected(_) => return Err(MqttError::Invalid("a second answer to the connection")),
+                        Packet::Connected { .. } => return Err(MqttError::Invalid("a second answer to the connection")),
                     }
                 }
                 Some(stored) = in_flight.next() => {
@@ -137,7 +141,7 @@ impl Subscriber {
                     let mut next = Some(stored);
                     // Acknowledge together what one sync made durable.
                     while let Some(Ok(outcome)) = next {
-                        acks.extend(self.finish(waiting, outcome));
+                        acks.extend(self.finish(&mut waiting, unacknowledged, outcome));
                         next = in_flight.next().now_or_never().flatten();
                     }
                     if let Some(Err(error)) = next {
@@ -173,7 +177,7 @@ impl Subscriber {
         }
         let finish = async {
             while let Some(Ok(outcome)) = in_flight.next().await {
-                let acks: Vec<u8> = self.finish(waiting, outcome).collect();
+                let acks: Vec<u8> = self.finish(&mut waiting, unacknowledged, outcome).collect();
                 connection.send(&acks).await?;
             }
             connection.send(packets::DISCONNECT).await
@@ -192,14 +196,21 @@ impl Subscriber {
 
     /// Counts the first waiting message, and returns its acknowledgement. From now on the broker may use its identifier
     /// for another message.
-    fn finish(&self, waiting: &mut VecDeque<Arc<Delivery>>, outcome: Outcome) -> impl Iterator<Item = u8> {
+    fn finish(
+        &self,
+        waiting: &mut VecDeque<Arc<Delivery>>,
+        unacknowledged: &mut Vec<Arc<Delivery>>,
+        outcome: Outcome,
+    ) -> impl Iterator<Item = u8> {
         let counter = match outcome {
             Outcome::Stored => &self.metrics.stored,
             Outcome::Skipped => &self.metrics.skipped,
             Outcome::Rejected => &self.metrics.rejected,
         };
         counter.increment(1);
-        let id = waiting.pop_front().and_then(|delivery| delivery.message.id);
+        let finished = waiting.pop_front();
+        let id = finished.as_ref().and_then(|delivery| delivery.message.id);
+        unacknowledged.retain(|delivery| finished.as_ref().is_none_or(|finished| !Arc::ptr_eq(delivery, finished)));
         id.into_iter().flat_map(packets::acknowledge)
     }
 
@@ -247,5 +258,57 @@ impl Subscriber {
 
     fn set_link(&self, link: Link) {
         self.state.status.lock().link = link;
+    }
+}
+
+/// Returns the earlier delivery of a message that comes again, or else a new one, which replaces one with its identifier.
+fn known_or_new(unacknowledged: &mut Vec<Arc<Delivery>>, message: Message) -> Arc<Delivery> {
+    if message.id.is_none() {
+        return Arc::new(Delivery::new(message));
+    }
+    if let Some(known) = unacknowledged.iter().find(|delivery| delivery.is_repeated_by(&message)) {
+        return known.clone();
+    }
+    unacknowledged.retain(|delivery| delivery.message.id != message.id);
+    let delivery = Arc::new(Delivery::new(message));
+    unacknowledged.push(delivery.clone());
+    // A broker that never delivers again what it should has no claim on memory.
+    if unacknowledged.len() > 2 * usize::from(RECEIVE_MAXIMUM) {
+        unacknowledged.remove(0);
+    }
+    delivery
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn message(id: Option<u16>, payload: &'static str, is_again: bool) -> Message {
+        let payload = Bytes::from_static(payload.as_bytes());
+        Message { topic: Bytes::from_static(b"t"), payload, id, is_retained: false, is_again, bytes: 5 }
+    }
+
+    /// Regression: a message was forgotten by a connection that broke before the broker had delivered it again. And a
+    /// copy on one connection, which MQTT 3.1.1 allows, was another message.
+    #[test]
+    fn a_message_is_known_until_its_identifier_is_free() {
+        let mut unacknowledged = Vec::new();
+        let first = known_or_new(&mut unacknowledged, message(Some(1), "a", false));
+        let second = known_or_new(&mut unacknowledged, message(Some(2), "b", false));
+        for _ in 0..2 {
+            assert!(Arc::ptr_eq(&first, &known_or_new(&mut unacknowledged, message(Some(1), "a", true))));
+        }
+        let new = [(Some(2), "c", true), (Some(2), "c", false), (None, "b", true)];
+        for (id, payload, is_again) in new {
+            assert!(!Arc::ptr_eq(&second, &known_or_new(&mut unacknowledged, message(id, payload, is_again))));
+        }
+        let again = known_or_new(&mut unacknowledged, message(Some(2), "b", true));
+        assert!(!Arc::ptr_eq(&second, &again), "its identifier was another message's");
+        for id in 3..1000 {
+            known_or_new(&mut unacknowledged, message(Some(id), "d", false));
+        }
+        assert_eq!(unacknowledged.len(), 2 * usize::from(RECEIVE_MAXIMUM));
     }
 }

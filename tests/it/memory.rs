@@ -92,7 +92,8 @@ fn clients_at_once_fit(mib: u64, percent: u64) {
             let (url, is_over) = (server.url(&format!("/query?db=d&limit=5000&q={}", encode(statement))), &is_over);
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    request("GET", &url, b"", &[]).expect("an answer");
+                    // An answer that no longer fits is cut off.
+                    let _ = request("GET", &url, b"", &[]);
                 }
             });
         }

@@ -53,7 +53,7 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
 /// Describes a deletion in the audit trail.
 fn description(targets: &[DeleteTargets]) -> String {
     let Some(DeleteTargets { statement, range, .. }) = targets.first() else { return String::new() };
-    format!("{statement}, from {} to {}", rfc3339(range.start), rfc3339(range.end))
+    format!("{statement} from {} to {}", rfc3339(range.start), rfc3339(range.end))
 }
 
 /// Returns the selected readings.

@@ -59,7 +59,7 @@ fn packets_of_a_broker_are_read_in_any_pieces() {
         for piece in [1, 1_000, bytes.len()] {
             let packets = decode_all(version, &bytes, piece).unwrap();
             let expected = [
-                Packet::Connected(is_v5.then_some(10)),
+                Packet::Connected { is_resumed: true, keep_alive: is_v5.then_some(10) },
                 Packet::Message(expected(b"a/b", b"21.5", Some(7))),
                 Packet::Message(expected(b"\xff", b"", None)),
                 Packet::Message(big.clone()),

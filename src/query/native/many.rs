@@ -200,7 +200,8 @@ impl Vocabulary {
                     None => drop(self.fields.insert(word(field), (family.name(), 1))),
                 }
             }
-            let Some(meta) = &entry.meta else { continue };
+            let no_meta = crate::bucket::Meta::default();
+            let meta = entry.meta.as_deref().unwrap_or(&no_meta);
             let fields = entry.fields.iter().map(|(name, family)| (&**name, *family));
             for (field, unit) in units_of(kinds.kind_of(&entry.stored, meta).map(|kind| &**kind), meta, fields) {
                 match self.units.get_mut(&field) {

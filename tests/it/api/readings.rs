@@ -317,7 +317,7 @@ fn invalid_parameters_are_refused_by_name() {
         ("sensor=m&to=9999999&precision=h", "parameter to: \"9999999\" is neither RFC 3339, an integer in range"),
         ("sensor=m&from=2&to=1", "parameter from is later than to"),
         ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),
-        ("sensor=m&epoch=auto", "parameter epoch: \"auto\" is not one of n, u, ms, s, m, h"),
+        ("sensor=m&epoch=auto", "parameter epoch: \"auto\" is not one of ns, u, ms, s, m, h"),
         ("sensor=m&format=xml", "parameter format: \"xml\" is not one of json, ndjson, csv"),
         ("sensor=m&max_points=0", "parameter max_points: \"0\" is not a number from 1 to 100000"),
         ("sensor=m&max_points=5&limit=5", "parameter max_points covers the whole range: leave out limit"),

@@ -7,6 +7,8 @@ import { gapsOf, windowOf } from "./series.js";
 
 /** Maximum number of rows. The table and the CSV have the other series. */
 const ROWS_MAX = 20;
+/** Maximum number of characters of a state in a row. */
+const STATE_CHARS_MAX = 64;
 /** Height of a row, and of the bar below its label, in pixels. */
 const ROW = 52;
 const BAR = 24;
@@ -37,12 +39,17 @@ export function rowsOf(series, query) {
       const from = Math.max(ms, query.from);
       const next = followed[index + 1]?.[0] ?? ms;
       const known = gaps.has(ms) ? Math.min(ms + window, next) : next;
-      const state = value(stored);
+      const state = brief(value(stored));
       add(state, from, known, false);
       if (known < next) add(state, known, next, true);
     }
     return { label, title, kind, runs };
   });
+}
+
+/** A state as it is drawn. The table has the whole text. */
+function brief(state) {
+  return typeof state === "string" && state.length > STATE_CHARS_MAX ? `${state.slice(0, STATE_CHARS_MAX)}…` : state;
 }
 
 /** Draws rows of `rowsOf` from `from` to `to` (ms). `margins` returns those of a chart above, so that both have the same time axis. Returns `{ destroy() }`. */

@@ -32,7 +32,8 @@ impl Bucket {
             page.is_removed = false;
             page.closed = false;
             page.is_rewritten = true;
-            self.pages[0].has_overflow |= p > 0;
+            // If page 0 was removed, all pages were.
+            self.pages[0].has_overflow = p > 0;
             return p;
         }
         let mut readings = Readings::default();

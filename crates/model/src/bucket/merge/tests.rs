@@ -309,6 +309,11 @@ fn a_page_0_that_a_deletion_leaves_alone_has_no_overflow() {
     assert_eq!(found(&bucket), (1, false, false));
     apply(&mut refilled, &[float(20 * MILLI_NS, 1.0)], &caps, origin(10));
     assert_eq!(found(&refilled), (2, true, true), "the page is used again");
+    let mut emptied = refilled.clone();
+    emptied.mark_written(&[0, 1]);
+    assert_eq!(emptied.delete(&(0..30 * MILLI_NS), 11), 11);
+    apply(&mut emptied, &[float(MILLI_NS, 1.0)], &caps, origin(12));
+    assert_eq!(found(&emptied), (2, false, false), "page 0 is used again, and page 1 removed");
 }
 
 #[test]
