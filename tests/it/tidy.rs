@@ -43,7 +43,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("members", 1_460),
     ("buffer", 5_933),
     ("ingest", 4_907),
-    ("query", 9_806),
+    ("query", 9_807),
     ("backup", 2_010),
     ("verify", 1_060),
     ("edits", 480),

@@ -229,7 +229,10 @@ pub fn sensor_test(statement: &str) -> Option<SensorTest> {
     Some(Arc::new(move |stored: &Sensor| is_target(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
 }
 
-fn deleted_entries(statement: &str) -> Option<Box<dyn Fn(&DirectoryEntry) -> bool + Send + Sync>> {
+/// A test of sensors under the names by which they are shown.
+type EntryTest = Box<dyn Fn(&DirectoryEntry) -> bool + Send + Sync>;
+
+fn deleted_entries(statement: &str) -> Option<EntryTest> {
     if let Some(key) = statement.strip_prefix(DELETE_SENSOR) {
         let key = key.to_owned();
         return Some(Box::new(move |entry| *entry.sensor.key == *key));
