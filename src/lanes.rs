@@ -33,9 +33,11 @@ pub const SMALL_BODY_BYTES: usize = 64 << 10;
 /// Time after which a loop lets other tasks run.
 const SLICE: Duration = Duration::from_millis(4);
 /// Maximum number of blocking threads of io. Query has half of them, and bulk a quarter.
-const BLOCKING: RangeInclusive<usize> = 8..=64;
+const BLOCKING: RangeInclusive<usize> = 4..=64;
 /// The share of `server.memory` for each of them. The allocator keeps a few MiB of freed memory for each.
-const MEMORY_PER_THREAD: usize = 16 << 20;
+const MEMORY_PER_THREAD: usize = 32 << 20;
+/// The `server.memory` below which bulk and query have one worker each.
+const FEW_WORKERS_BELOW: usize = 256 << 20;
 /// Address space of a stack in the lane of queries. Expressions of a query are walked recursively, at most 1,000 levels.
 const QUERY_STACK_BYTES: usize = 8 << 20;
 /// Nice values above that of the process. A higher value is a lower priority.
@@ -89,10 +91,11 @@ impl LaneRuntimes {
     /// If the system has no threads left.
     pub fn start(memory: usize) -> std::io::Result<Self> {
         let blocking = (memory / MEMORY_PER_THREAD).clamp(*BLOCKING.start(), *BLOCKING.end());
+        let workers = (memory < FEW_WORKERS_BELOW).then_some(1);
         Ok(Self {
-            io: runtime(Lane::Io, blocking, 0)?,
-            bulk: runtime(Lane::Bulk, blocking / 4, NICE_BULK)?,
-            query: runtime(Lane::Query, blocking / 2, NICE_QUERY)?,
+            io: runtime(Lane::Io, None, blocking, 0)?,
+            bulk: runtime(Lane::Bulk, workers, blocking / 4, NICE_BULK)?,
+            query: runtime(Lane::Query, workers, blocking / 2, NICE_QUERY)?,
         })
     }
 
@@ -110,7 +113,8 @@ impl LaneRuntimes {
     }
 }
 
-fn runtime(lane: Lane, blocking: usize, nice: i32) -> std::io::Result<Runtime> {
+/// `workers` is the number of threads that run tasks; without it, there is one per core.
+fn runtime(lane: Lane, workers: Option<usize>, blocking: usize, nice: i32) -> std::io::Result<Runtime> {
     let prepare = move || {
         CURRENT.set(lane);
         // A lower priority is always allowed. Without it, only latency under load suffers.
@@ -121,6 +125,9 @@ fn runtime(lane: Lane, blocking: usize, nice: i32) -> std::io::Result<Runtime> {
         }
     };
     let mut builder = Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers);
+    }
     if lane == Lane::Query {
         builder.thread_stack_size(QUERY_STACK_BYTES);
     }
