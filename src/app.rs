@@ -24,8 +24,9 @@ use tokio::task::JoinHandle;
 
 use crate::access::Audit;
 use crate::backup::BackupTimes;
-use crate::bucket::Store;
+use crate::bucket::{Store, UnflushedReadings};
 use crate::clock::{self, StampClock};
+use crate::cluster::ClusterReadings;
 use crate::config::Settings;
 use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health, StartTime};
@@ -128,7 +129,7 @@ async fn serve(
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let lanes = lanes.with_metrics(metrics.clone());
-    let listeners = Listeners::open(&settings, &metrics).await?;
+    let mut listeners = Listeners::open(&settings, &metrics).await?;
     report_memory(&settings, &metrics);
     metrics.connections_limit.set(u32::try_from(settings.server.connections).unwrap_or(u32::MAX));
     let stamps = Arc::new(StampClock::new(clock_bounds(&settings), store.has_other_writers()));
@@ -144,6 +145,10 @@ async fn serve(
     let (ingest, mut closing) =
         Ingest::start(settings.clone(), store.clone(), compiler, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);
+    let started_cluster = listeners.cluster.take();
+    let started_cluster =
+        started_cluster.map(|listening| listening.start(&settings, &ingest, stop_request.clone(), metrics.clone()));
+    let (cluster, cluster_tasks) = started_cluster.transpose().context("joining the cluster")?.unzip();
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
     }
@@ -153,7 +158,11 @@ async fn serve(
             tracing::warn!(%error, "the databases' settings cannot be read; retrying");
         }
     }
-    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
+    let memtables: Arc<dyn UnflushedReadings> = match &cluster {
+        Some(cluster) => Arc::new(ClusterReadings::new(ingest.clone(), cluster.clone())),
+        None => ingest.clone(),
+    };
+    let query = Query::new(store.clone(), memtables, ingest.settings(), settings.query.clone(), metrics.clone());
     let query = Arc::new(query.with_kinds(settings.kinds.clone()));
     let presence = ingest.lookup.presence.clone();
     presence.note(state == Health::Ready);
@@ -173,6 +182,7 @@ async fn serve(
         lanes,
         jobs,
         ingest,
+        cluster,
         mqtt: subscribers,
         query,
         access,
@@ -216,7 +226,7 @@ async fn serve(
             RunEnd::Failed
         }
     };
-    [watcher, space, tokens, memory].iter().for_each(JoinHandle::abort);
+    [watcher, space, tokens, memory].iter().chain(cluster_tasks.iter().flatten()).for_each(JoinHandle::abort);
     Ok(if is_requested { ending } else { RunEnd::Failed })
 }
 

@@ -18,8 +18,8 @@ pub use self::store::{
 pub use self::tokens::{AddFlags, TokenCommand, tokens};
 use crate::app;
 use crate::commands::{
-    DemoRequest, Exchange, ExportFlags, ImportFlags, JobCommand, MappingCommand, QueryFlags, RejectionsCommand,
-    RenameCommand, SensorCommand, TailFlags, WriteFlags,
+    DemoRequest, Exchange, ExportFlags, ImportFlags, InstanceCommand, JobCommand, MappingCommand, QueryFlags,
+    RejectionsCommand, RenameCommand, SensorCommand, TailFlags, WriteFlags,
 };
 use crate::config::{self, Overrides, Problem, Settings};
 use crate::telemetry::{logs, version};
@@ -126,6 +126,11 @@ pub enum Command {
     Job {
         #[command(subcommand)]
         command: JobCommand,
+    },
+    /// List the instances of a cluster, drain one, or give up one that is lost.
+    Instance {
+        #[command(subcommand)]
+        command: InstanceCommand,
     },
     /// Show sensors, measurements, tag keys or tag values of a running service under other names.
     Rename {

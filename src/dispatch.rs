@@ -81,6 +81,7 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Compact(flags) => with_store(flags, commands::compact),
         Command::Job { command } => check_exit_code(commands::jobs(&command)),
+        Command::Instance { command } => exit_code(commands::instances(&command)),
         Command::Rejections { command } => exit_code(commands::rejections(&command)),
         Command::Mapping { command } => exit_code(commands::mapping(&command)),
         Command::Rename { command } => exit_code(commands::rename(&command)),

@@ -7,6 +7,7 @@ pub mod backup;
 pub mod buffer;
 pub(crate) mod catalog;
 pub mod cli;
+pub mod cluster;
 pub mod commands;
 pub mod config;
 pub mod dispatch;

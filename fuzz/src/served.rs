@@ -140,6 +140,7 @@ fn create_app() -> (Arc<App>, Metrics) {
         lanes: Lanes::current(),
         jobs: Jobs::new(Lanes::current(), metrics.clone()),
         ingest,
+        cluster: None,
         mqtt: Vec::new(),
         query,
         access,

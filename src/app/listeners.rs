@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::not_started::NotStarted;
+use crate::cluster::Listening;
 use crate::config::Settings;
 use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
 use crate::http::{self, App, ClientPolicy, Cors, EndpointSet, Hosts};
@@ -29,6 +30,8 @@ pub struct Listeners {
     status: Option<TcpListener>,
     https: Option<TcpListener>,
     lines: Option<TcpListener>,
+    /// For the other instances, until the app takes it.
+    pub cluster: Option<Listening>,
     tls: Option<Arc<Tls>>,
     pub addresses: Addresses,
 }
@@ -66,6 +69,9 @@ impl Listeners {
         let https = listen(settings.tls.listen, "tls.listen").await?;
         let lines = listen(settings.tcp.listen, "tcp.listen").await?;
         let status = listen(settings.status.listen, "status.listen").await?;
+        let cluster = listen(settings.cluster.listen, "cluster.listen").await?;
+        let cluster = cluster.map(|listener| Listening::new(listener, settings, metrics)).transpose();
+        let cluster = cluster.context("setting up the certificates of the cluster")?;
         let address = |listener: &Option<TcpListener>| listener.as_ref().and_then(|open| open.local_addr().ok());
         let addresses = Addresses {
             http: address(&http),
@@ -73,7 +79,7 @@ impl Listeners {
             https: address(&https),
             lines: address(&lines),
         };
-        Ok(Self { http, status, https, lines, tls, addresses })
+        Ok(Self { http, status, https, lines, cluster, tls, addresses })
     }
 
     /// Serves on all listeners until `stopping` is true. The task ends once all requests under way and the tasks in

@@ -58,6 +58,9 @@ pub async fn shut_down(
     if !is_finished {
         log_timeout("requests");
     }
+    if let Some(cluster) = &app.cluster {
+        cluster.terminate();
+    }
     let patience = timeout / 3;
     // Reserve an eighth of the time for closing.
     if timeout_at(deadline - timeout / 8, app.ingest.drain(Some(patience))).await.is_err() {

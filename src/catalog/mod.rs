@@ -459,6 +459,16 @@ impl Catalog {
         database.list(|known| is_listed(known).then(|| with_meta(known)))
     }
 
+    /// Returns the sensors of which other instances may not know, because their documents are not stored as they are here,
+    /// or were found after the catalog version `version`.
+    pub fn news(&self, database: &Database, version: u64) -> Vec<CatalogSensor> {
+        let is_new = |known: &KnownSensor| {
+            let fields = known.fields();
+            fields.is_unsaved() || known.adopted.load(Ordering::Relaxed) > version
+        };
+        database.list(|known| is_new(known).then(|| known.catalog_sensor()))
+    }
+
     /// Returns a sensor if it has unflushed readings or its document is known to be stored.
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
         // Other spellings do not count: one may be a shown name that is no longer in use.

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use super::charge::{Account, CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
 use crate::bucket::{CatalogSensor, Meta, SensorDocument};
+use crate::clock::now_seconds;
 use crate::kinds::{KIND, Kind, Kinds};
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Sensor};
@@ -317,6 +318,15 @@ impl KnownSensor {
         self.adopted.store(0, Ordering::Relaxed);
     }
 
+    /// Returns true if the stored document may lack something that this instance has acked: `recent` is the time within
+    /// which documents are written, in seconds.
+    pub fn is_outdated(&self, recent: i64) -> bool {
+        self.has_unflushed.load(Ordering::Relaxed)
+            || self.fields().is_unsaved()
+            || self.unstored_meta.load(Ordering::Relaxed) > 0
+            || i64::from(self.last_seen.load(Ordering::Relaxed)) > now_seconds() - recent
+    }
+
     /// Returns true if the sensor has unflushed readings or its document is known to be stored.
     pub fn is_listed(&self) -> bool {
         self.has_unflushed.load(Ordering::Relaxed) || self.fields().is_stored
@@ -348,13 +358,18 @@ impl KnownSensor {
 
 impl KnownSensor {
     /// Reserves the `count` timestamps from `start` on for undated readings. If the clock was set back by a second or
-    /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`].
+    /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`]. Times that are a second old leave later
+    /// reservations valid.
     ///
     /// # Errors
     /// The last timestamp already given out, if it is not before `start`.
-    pub fn take_times(&self, start: i64, count: i64) -> Result<(), i64> {
+    pub fn take_times(&self, start: i64, count: i64, now: i64) -> Result<(), i64> {
         let last = start.saturating_add(count - 1);
-        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(start))).then_some(last);
+        let free = |given: i64| match given.saturating_sub(start) {
+            0..1_000_000_000 => None,
+            1_000_000_000.. if given.saturating_sub(now) < 1_000_000_000 => Some(given.max(last)),
+            _ => Some(last),
+        };
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
     }
 
@@ -438,7 +453,7 @@ mod tests {
         let ids = SensorIds { id: 1, slot: 0, shard: 0 };
         let account = state.bytes.account(None);
         let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state, &account);
-        known.take_times(1_000, 3).expect("they are free");
+        known.take_times(1_000, 3, 1_000).expect("they are free");
         let later = 1_000 + 60_000_000_000;
         assert_eq!((known.stamp(later), known.stamp(later)), (later, later + 1));
         known.note_times(1_000, 3);
@@ -446,5 +461,11 @@ mod tests {
         // After a restart, the sensor does not know about earlier timestamps.
         known.note_times(later + 2, 10);
         assert_eq!(known.stamp(later), later + 12);
+        // A message that waited for the log moved the last time back to its own, so given times were given again.
+        known.take_times(5_000, 3, later).expect("they are free");
+        assert_eq!(known.stamp(later), later + 13);
+        // The clock was set back by a minute.
+        known.take_times(7_000, 3, 7_000).expect("earlier reservations are ignored");
+        assert_eq!(known.take_times(7_002, 1, 7_002), Err(7_002));
     }
 }

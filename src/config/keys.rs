@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::bounds::{DAY, HOUR, MILLISECOND, MINUTE, QUOTA_MAX, SECOND, SPAN_MAX, TIB, TICK, YEAR, ZERO};
 use super::lists::{self, Lists};
 use super::memory::MEMORY_MIN;
 use super::mqtt::MqttSettings;
@@ -21,28 +22,13 @@ use super::settings::{
 use super::store_uri::StoreUri;
 use super::units::{GIB, KIB, MIB};
 use super::value::{
-    address, auto_count, auto_size, count, duration, flag, hosts, log_level, networks, optional_path, origins, path,
-    precision, size, store_uri, text, word,
+    address, auto_count, auto_size, count, duration, flag, hosts, log_level, networks, optional_path, optional_text,
+    origins, path, precision, size, store_uri, text, word,
 };
 use crate::bucket::SealForm;
 use crate::bucket::settings::Drift;
 use crate::kinds::Kinds;
 use crate::reading::Precision;
-
-const TIB: usize = 1 << 40;
-const ZERO: Duration = Duration::ZERO;
-const MILLISECOND: Duration = Duration::from_millis(1);
-/// The minimum of timeouts. No request could be answered within less.
-const TICK: Duration = Duration::from_millis(10);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(60 * 60);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// 292 years: from 1970 to the first or last timestamp that 64-bit nanoseconds can represent.
-const SPAN_MAX: Duration = Duration::from_secs(292 * 365 * 24 * 60 * 60);
-/// The maximum of quotas. A larger one would not limit anything.
-const QUOTA_MAX: usize = 1_000_000_000;
 
 sections! {
     /// The HTTP listener and the limits of connections.
@@ -142,6 +128,27 @@ sections! {
         precision: Precision = "ns", precision();
         /// Maximum time that a connection waits for its client's next line.
         idle_timeout: Duration = "10m", duration(TICK..=DAY), constant;
+    }
+
+    /// Several instances as one service (docs/how-to/instances.md). They share a MongoDB.
+    cluster: ClusterSettings {
+        /// Address of the listener for the other instances. Empty for none: the instance then stores what it is sent
+        /// by itself. Other addresses than loopback need ca_file. Flag: --cluster.
+        listen: Option<SocketAddr> = "", address();
+        /// The address under which other instances reach this listener, such as "hourglass-0.hourglass:8090". Empty
+        /// for the address in listen.
+        advertise: String = "", optional_text();
+        /// A file with the secret of the cluster, the same for all instances. If it has two lines, both are accepted,
+        /// and this instance uses the first.
+        token_file: PathBuf = "", optional_path();
+        /// The certificate authorities of the instances, as PEM. With it, instances use TLS with the certificate and
+        /// key of [tls], and each verifies the other. Empty for no TLS.
+        ca_file: PathBuf = "", optional_path();
+        /// Time without an answer after which an instance no longer owns sensors.
+        grace: Duration = "45s", duration(5 * SECOND..=HOUR);
+        /// Time without an answer after which queries leave an instance out, and say so. Before, they are answered with
+        /// 503.
+        query_grace: Duration = "10s", duration(SECOND..=HOUR);
     }
 
     /// Requests that need a token.

@@ -4,6 +4,7 @@
 #[macro_use]
 mod sections;
 
+mod bounds;
 mod default_file;
 mod derived;
 mod keys;

@@ -14,7 +14,10 @@ pub fn nearest<'k>(mistyped: &str, known: impl Iterator<Item = &'k str>) -> Opti
         let is_close = distance <= mistyped.chars().count() / 3 || last_part(key) == name;
         is_close.then_some((distance, key))
     });
-    distances.min().map(|(_, key)| key.to_owned())
+    // Of keys that are equally near, that of the server is meant most often.
+    distances
+        .min_by_key(|(distance, key)| (*distance, !key.starts_with("server."), *key))
+        .map(|(_, key)| key.to_owned())
 }
 
 fn last_part(key: &str) -> &str {
@@ -28,7 +31,14 @@ mod tests {
 
     #[test]
     fn the_key_that_was_meant_is_found() {
-        let known = ["memtable.max_bytes", "ingest.shards", "limits.body_bytes", "page.max_bytes", "server.listen"];
+        let known = [
+            "memtable.max_bytes",
+            "ingest.shards",
+            "limits.body_bytes",
+            "page.max_bytes",
+            "server.listen",
+            "cluster.listen",
+        ];
         let cases = [
             ("ingest.shrads", Some("ingest.shards")),
             ("ingst.shards", Some("ingest.shards")),

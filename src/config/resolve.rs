@@ -146,11 +146,24 @@ impl KeyReader<'_> {
         if tls.client_auth != ClientAuth::Off {
             needs.push(("tls.client_auth", "tls.client_ca_file", &tls.client_ca_file));
         }
+        let cluster = &settings.cluster;
+        if cluster.listen.is_some() {
+            needs.push(("cluster.listen", "cluster.token_file", &cluster.token_file));
+        }
+        if cluster.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
+            needs.push(("cluster.listen", "cluster.ca_file", &cluster.ca_file));
+        }
+        if !cluster.ca_file.as_os_str().is_empty() {
+            needs.extend(files.map(|(file, path)| ("cluster.ca_file", file, path)));
+        }
         let unset = needs.into_iter().filter(|(.., path)| path.as_os_str().is_empty());
         let mut unmet: Vec<_> = unset.map(|(key, needed, _)| (key, needed)).collect();
         // Without client certificates, revocation lists have no effect.
         if !tls.client_crl_file.as_os_str().is_empty() && tls.client_auth == ClientAuth::Off {
             unmet.push(("tls.client_crl_file", "tls.client_auth"));
+        }
+        if cluster.listen.is_some() && settings.store.uri.is_embedded() {
+            unmet.push(("cluster.listen", "store.uri"));
         }
         for (key, needed) in unmet {
             if self.are_valid(&[key, needed]) {

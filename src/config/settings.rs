@@ -46,6 +46,7 @@ impl Settings {
             ("tls.listen", self.tls.listen),
             ("tcp.listen", self.tcp.listen),
             ("status.listen", self.status.listen),
+            ("cluster.listen", self.cluster.listen),
         ];
         listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
     }

@@ -123,6 +123,10 @@ pub fn text() -> Kind<String> {
     })
 }
 
+pub fn optional_text() -> Kind<String> {
+    kind("text, or nothing", |value| as_text(value).map(str::to_owned))
+}
+
 pub fn path() -> Kind<PathBuf> {
     kind("a path", |value| match as_text(value)? {
         "" => Err(EMPTY.to_owned()),

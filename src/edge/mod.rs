@@ -19,4 +19,4 @@ pub use peer::{Peer, StaleCertificate};
 pub use proxies::TrustedProxies;
 pub use stream::Stream;
 pub use tls::{Acceptor, Tls, TlsError};
-pub use tls_client::{ClientFiles, ClientStream, connect_tls};
+pub use tls_client::{ClientFiles, ClientStream, channel_of, connect_tls};

@@ -23,6 +23,7 @@ use webpki::{BorrowedCertRevocationList, CertRevocationList};
 
 use super::certificate;
 use super::peer::PeerCertificate;
+use super::tls_client::channel_of_accepted;
 use crate::config::{ClientAuth, TlsSettings};
 use crate::telemetry::Metrics;
 
@@ -202,6 +203,16 @@ impl Tls {
 }
 
 impl Acceptor {
+    /// Does the handshake with another instance. Returns the connection and its channel binding.
+    ///
+    /// # Errors
+    /// If the handshake fails.
+    pub async fn accept_instance(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Vec<u8>)> {
+        let (accepted, _) = self.accept(stream).await?;
+        let channel = channel_of_accepted(&accepted);
+        Ok((accepted, channel))
+    }
+
     /// Does the handshake. Returns the client certificate, if there is one.
     pub(super) async fn accept(
         &self,

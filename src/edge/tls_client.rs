@@ -15,6 +15,24 @@ use super::tls::{TlsError, file_error, items};
 /// A connection to a server, with or without TLS.
 pub type ClientStream = Either<TcpStream, Box<tokio_rustls::client::TlsStream<TcpStream>>>;
 
+/// The label of the key that binds a proof to its TLS connection (RFC 9266).
+const CHANNEL_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+
+/// Returns the channel binding of a connection; empty without TLS.
+pub fn channel_of(stream: &ClientStream) -> Vec<u8> {
+    let Either::Right(tls) = stream else { return Vec::new() };
+    exported(|out| tls.get_ref().1.export_keying_material(out, CHANNEL_LABEL, None))
+}
+
+/// As [`channel_of`], of a connection that was accepted.
+pub(super) fn channel_of_accepted(stream: &tokio_rustls::server::TlsStream<TcpStream>) -> Vec<u8> {
+    exported(|out| stream.get_ref().1.export_keying_material(out, CHANNEL_LABEL, None))
+}
+
+fn exported(export: impl FnOnce([u8; 32]) -> Result<[u8; 32], rustls::Error>) -> Vec<u8> {
+    export([0; 32]).map(Vec::from).unwrap_or_default()
+}
+
 /// The PEM files of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientFiles<'a> {

@@ -11,7 +11,7 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
-use super::admin::{backup, databases, dead_letters, jobs, mappings, rejections, renames, tokens};
+use super::admin::{backup, databases, dead_letters, instances, jobs, mappings, rejections, renames, tokens};
 use super::api::{
     delete, documents, explain, groups, histogram, lists, meta, overview, readings, sensors, status, summary, tail,
     write,
@@ -220,18 +220,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         "db sensor measurement tag.KEY fields epoch", &[],
         &[&[(200, "One event per reading. `missed` has the number of lost readings, `end` the reason of the end.", &[("text/event-stream", "Text")])], ASKED],
         route tail::tail;
-    GET "/api/v1/measurements", Read, "list measurements, each with its number of sensors", "db sensor measurement tag.KEY", &[],
-        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], route lists::measurements;
+    GET "/api/v1/measurements", Read, "list measurements, each with its number of sensors", "db sensor measurement tag.KEY",
+        &[], &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], route lists::measurements;
     GET "/api/v1/tags", Read, "list tag keys and metadata names, each with its number of values and sensors",
         "db sensor measurement tag.KEY metadata", &[], &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], route lists::tags;
     GET "/api/v1/tags/{key}", Read, "list the values of a tag or of metadata (`meta.NAME`), each with its number of sensors",
         "db sensor measurement tag.KEY", &[], &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], route lists::tag_values;
-    GET "/api/v1/fields", Read, "list fields, each with the type of its values", "db sensor measurement tag.KEY", &[],
-        &[&[(200, "Fields.", &[json("Fields")])], ASKED], route lists::fields;
-    GET "/api/v1/caller", Own, "get the caller's name and rights", "", &[],
-        &[&[(200, "The caller.", &[json("Caller")])]], route tokens::caller;
-    GET "/api/v1/tokens", AdministerService, "list tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED],
-        route tokens::list;
+    GET "/api/v1/fields", Read, "list fields, each with the type of its values", "db sensor measurement tag.KEY", &[], &[&[(200, "Fields.", &[json("Fields")])], ASKED], route lists::fields;
+    GET "/api/v1/caller", Own, "get the caller's name and rights", "", &[], &[&[(200, "The caller.", &[json("Caller")])]], route tokens::caller;
+    GET "/api/v1/tokens", AdministerService, "list tokens, without their secrets", "", &[], &[&[(200, "Tokens.", &[json("Tokens")])], ASKED], route tokens::list;
     POST "/api/v1/tokens", AdministerService, "create a token; only this answer has its text", "", &[json("NewToken")],
         &[&[(201, "The token.", &[json("Token")]), (409, "The name is taken, or no token exists yet.", FAILED)],
         BODY_READ, ASKED], route tokens::create;
@@ -243,13 +240,17 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         (503, "Not all are in the store yet: retry.", FAILED)]], route write::flush;
     GET "/api/v1/jobs", AdministerService, "list background jobs: state, progress, last success, last error, next run", "", &[],
         &[&[(200, "Jobs.", &[json("Jobs")])], ASKED], route jobs::list;
-    GET "/api/v1/jobs/{key}", AdministerService, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], UNKNOWN, ASKED],
-        route jobs::show;
+    GET "/api/v1/jobs/{key}", AdministerService, "get a background job", "", &[], &[&[(200, "The job.", &[json("Job")])], UNKNOWN, ASKED], route jobs::show;
     GET "/api/v1/jobs/refresh/outdated", AdministerService, "list sensors whose copies of metadata are outdated", "db limit cursor", &[],
         &[&[(200, "Sensors; `next` if there may be more.", &[json("OutdatedSensors")])], ASKED], route jobs::outdated;
     POST "/api/v1/jobs/{key}/run", AdministerService, "run a background job now: 200 when done", "run", &[],
         &[&[(200, "The run has ended.", &[json("Job")]), (202, "The run has not ended: call again with `run`.", &[json("Job")])],
         UNKNOWN, ASKED], route jobs::run;
+    GET "/api/v1/instances", AdministerService, "list the instances of the cluster", "", &[], &[&[(200, "Instances.", &[json("Instances")])], ASKED], route instances::list;
+    POST "/api/v1/instances/drain", AdministerService, "give up the sensors of this instance, and stop it", "", &[],
+        &[&[(202, "The drain has begun.", &[]), (409, "There is no cluster.", FAILED)], ASKED], route instances::drain;
+    DELETE "/api/v1/instances/{key}", AdministerService, "give up an instance that is gone, with what it has not stored", "", &[],
+        &[&[(204, "It was given up.", &[]), (409, "It is alive.", FAILED)], UNKNOWN, ASKED], route instances::retire;
     GET "/api/v1/backup", AdministerService, "start a backup: databases, tokens, and instances with readings that are not stored",
         "since", &[], &[&[(200, "The parts of a backup.", &[json("Anything")])], ASKED], route backup::begin;
     GET "/api/v1/backup/days", AdministerService, "list the UTC days with readings or summaries, for hourglass backup", "db", &[],

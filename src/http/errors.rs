@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::access::{Denied, Forbidden};
-use crate::bucket::StorageError;
+use crate::bucket::{StorageError, UnflushedError};
 use crate::edits::EditError;
 use crate::ingest::{AckLevel, IngestError, MappingRefusal, PolicyError, RejectionSummary};
 use crate::members::MemberError;
@@ -114,7 +114,7 @@ impl Transient for ApiError {
     fn is_transient(&self) -> bool {
         match self {
             Self::Query(error) => error.is_transient(),
-            Self::Ingest(error) => matches!(error, IngestError::ReplayPending(_)),
+            Self::Ingest(error) => matches!(error, IngestError::Unflushed(_)),
             _ => false,
         }
     }
@@ -258,7 +258,7 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         IngestError::StoreTimeout { .. } => "store_timeout",
         IngestError::DeletionTimeout(_) | IngestError::StillDeleting(_) => "deletion_timeout",
         IngestError::OthersBehind { .. } => "others_behind",
-        IngestError::ReplayPending(_) => "replaying",
+        IngestError::Unflushed(error) => unflushed_code(error),
         IngestError::BeingDropped { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::Member(MemberError::NotJoined) => "not_registered",
@@ -267,6 +267,13 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
         IngestError::Stopping => "stopping",
     };
     (StatusCode::SERVICE_UNAVAILABLE, code)
+}
+
+fn unflushed_code(error: &UnflushedError) -> &'static str {
+    match error {
+        UnflushedError::Replaying => "replaying",
+        UnflushedError::Missing(_) => "instance_missing",
+    }
 }
 
 fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
@@ -278,7 +285,7 @@ fn class_of_query(error: &QueryError) -> (StatusCode, &'static str) {
         | QueryError::TooManyColumns
         | QueryError::TooManyPatterns => (StatusCode::BAD_REQUEST, "query_too_large"),
         QueryError::Pattern { .. } | QueryError::Killed => (StatusCode::BAD_REQUEST, "invalid"),
-        QueryError::ReplayPending(_) => (StatusCode::SERVICE_UNAVAILABLE, "replaying"),
+        QueryError::Unflushed(error) => (StatusCode::SERVICE_UNAVAILABLE, unflushed_code(error)),
         QueryError::Full { .. }
         | QueryError::TokenFull { .. }
         | QueryError::Overloaded { .. }

@@ -29,6 +29,7 @@ pub use server::{Protocol, serve};
 
 use crate::access::{Audit, TokenRegistry};
 use crate::bucket::{GroupRules, Keep, StorageError, Unusable};
+use crate::cluster::Cluster;
 use crate::config::Settings;
 use crate::edits::Edits;
 use crate::ingest::Ingest;
@@ -97,6 +98,8 @@ pub struct App {
     /// Stopped before `ingest`.
     pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
+    /// `None` without `cluster.listen`.
+    pub cluster: Option<Arc<Cluster>>,
     /// The subscribers of MQTT brokers.
     pub mqtt: Vec<Arc<SubscriberState>>,
     pub query: Arc<Query>,

@@ -145,12 +145,17 @@ async fn named_database(
 }
 
 impl Parameters {
-    /// Starts the budget of a query. Its description in logs is the parameters.
+    /// Starts the budget of a query.
     pub fn budget(&self) -> Budget {
+        self.app.query.begin(&self.requester.caller, &self.description())
+    }
+
+    /// Describes the request in logs: its parameters, without the values of tags.
+    pub fn description(&self) -> String {
         let mut text: Vec<String> = self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
-        self.app.query.begin(&self.requester.caller, &text.join("&"))
+        text.join("&")
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {

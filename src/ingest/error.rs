@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::access::Exhausted;
-use crate::bucket::{ReplayPending, StorageError};
+use crate::bucket::{StorageError, UnflushedError};
 use crate::ingest::service::{MappingRefusal, PolicyError, RenameRefusal};
 use crate::members::member::MemberError;
 use crate::members::retention::ExpiredHourSplit;
@@ -96,7 +96,7 @@ pub enum IngestError {
     Storage(#[from] StorageError),
     /// Acked readings are still being replayed from the WAL.
     #[error(transparent)]
-    ReplayPending(#[from] ReplayPending),
+    Unflushed(#[from] UnflushedError),
     /// A statement about a retention policy failed.
     #[error(transparent)]
     Policy(#[from] PolicyError),

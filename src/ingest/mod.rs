@@ -18,6 +18,7 @@ pub use self::admission::validate::{ExplainedField, ExplainedPoint, RejectionSum
 pub use self::error::IngestError;
 pub use self::rejections::{KeptLine, KeptLines, Rejections, plain, without_tokens};
 pub use self::request_keys::RequestKey;
+pub(crate) use self::service::merge_sensors;
 pub use self::service::{
     Ack, Arrival, Explanation, FirstTime, Ingest, LINES_EXPLAINED, MappingRefusal, MetaArrival, MetaOutcome,
     MetaRefusal, MetaRequest, MetaUpdate, PolicyError, PolicyTerms, RenameRefusal, Retry, SetSettings, SettingChange,

@@ -2,9 +2,10 @@
 //! learns of other instances' deletions, takes over the entries of earlier openings, and compares the clock with the
 //! store's.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::cluster_registry::{ClusterChanges, ClusterRegistry};
 use super::folder_mark::FolderMark;
 use super::positions::WalPositions;
 use super::registry_view::{FRESH, RegistryView};
@@ -92,6 +93,8 @@ pub struct Member {
     pub mark: FolderMark,
     /// Host and process id, for people who inspect the registry.
     pub host: String,
+    /// Set once if there is a cluster.
+    pub cluster: OnceLock<Arc<dyn ClusterRegistry>>,
 }
 
 /// The last beat of a member.
@@ -166,7 +169,10 @@ impl Member {
             state.failure = failure;
             // Queries wait for the first read of the registry, so retry faster until then.
             let pause = if self.registry_view.is_known() { self.pause() } else { self.pause() / 10 };
-            tokio::time::sleep(pause).await;
+            match self.cluster.get().filter(|_| self.registry_view.is_known()) {
+                Some(cluster) => drop(tokio::time::timeout(pause, cluster.wait_for_read()).await),
+                None => tokio::time::sleep(pause).await,
+            }
         }
     }
 
@@ -177,6 +183,10 @@ impl Member {
         }
         self.metrics.clock_doubted(self.clock.trusted_ns().is_err());
         for _ in 0..ATTEMPTS_MAX {
+            let cluster = self.cluster.get();
+            if let Some(cluster) = cluster {
+                cluster.begin_read().await;
+            }
             let read = Instant::now();
             let registry = self.store.read_registry().await?;
             if !self.registry_view.is_known() {
@@ -190,17 +200,36 @@ impl Member {
             self.note_lead();
             let mut next = registry.clone();
             next.publish(self.entry(state.beat));
+            if let Some(cluster) = cluster {
+                // Without changes, this opening was given up, and must not write its entry again.
+                let Some(changes) = cluster.take(&registry).await else { return Ok(()) };
+                self.apply(&mut next, changes);
+            }
             if self.store.has_other_writers() {
                 next.take_over(self.opening, self.last);
             } else {
                 next.take_all_over(self.opening, self.last);
             }
             next.settle(self.clock.now_ms(), millis(self.horizon));
-            if !self.is_worth_writing(&registry, &next, state) || self.write(next).await? {
+            let is_done = !self.is_worth_writing(&registry, &next, state) || self.write(next).await?;
+            if let Some(cluster) = cluster {
+                cluster.note_written(is_done).await;
+            }
+            if is_done {
                 return self.wait_until_seen().await;
             }
         }
         Ok(())
+    }
+
+    /// Writes the changes of the cluster into a registry that has this opening's entry.
+    fn apply(&self, registry: &mut MemberRegistry, changes: ClusterChanges) {
+        let ClusterChanges { view, peer, given_up } = changes;
+        registry.view = view;
+        registry.logs.retain(|log| log.takeover.is_some() || !given_up.contains(&log.folder));
+        if let Some(own) = registry.logs.iter_mut().find(|log| log.opening == self.opening) {
+            own.peer = Some(peer);
+        }
     }
 
     /// Publishes the watermark now, between two beats.
@@ -291,6 +320,7 @@ impl Member {
             seen_ms: self.clock.now_ms(),
             takeover: None,
             host: self.host.clone(),
+            peer: None,
         }
     }
 

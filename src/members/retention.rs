@@ -115,7 +115,8 @@ impl Retention {
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
         faults::halt_at("reading_settings").await;
         let start = Instant::now();
-        let rows = self.store.raw().read_settings().await?;
+        let known = self.settings.now();
+        let rows = self.store.raw().reread_settings(&known.by_database).await?;
         let settings = self.with_defaults(rows);
         {
             let mut read = self.read.lock();
@@ -149,8 +150,23 @@ impl Retention {
         database: &str,
         change: impl Fn(&mut DatabaseSettings),
     ) -> Result<DatabaseSettings, StorageError> {
+        self.change_if(database, |_| Ok(()), change).await
+    }
+
+    /// As [`Retention::change`], if `check` accepts the settings that are changed.
+    ///
+    /// # Errors
+    /// Those of `check`, and if the store does not answer.
+    pub async fn change_if<E: From<StorageError>>(
+        &self,
+        database: &str,
+        check: impl Fn(&Settings) -> Result<(), E>,
+        change: impl Fn(&mut DatabaseSettings),
+    ) -> Result<DatabaseSettings, E> {
         for _ in 0..ATTEMPTS_MAX {
-            let held = self.refresh().await?.for_database(database);
+            let settings = self.refresh().await?;
+            check(&settings)?;
+            let held = settings.for_database(database);
             let mut changed = held.clone();
             change(&mut changed);
             if changed == held {
@@ -163,7 +179,7 @@ impl Retention {
                 return Ok(changed);
             }
         }
-        Err(contended_error(database))
+        Err(contended_error(database).into())
     }
 
     /// Notes the creation of a database at a stamp, together with the initial settings that `set` makes, so that no

@@ -2,6 +2,7 @@
 
 use std::str;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::connection::{MqttError, read_secret};
 use super::packets::{Message, PACKET_BYTES_MAX};
@@ -66,12 +67,14 @@ pub struct Delivery {
     /// In nanoseconds since the epoch.
     pub received: i64,
     first_time: FirstTime,
+    /// True once all of it was rejected. It is not listed again if it is stored again because of an earlier one.
+    is_rejected: AtomicBool,
 }
 
 impl Delivery {
     #[must_use]
     pub fn new(message: Message) -> Self {
-        Self { message, received: now_ns(), first_time: FirstTime::new() }
+        Self { message, received: now_ns(), first_time: FirstTime::new(), is_rejected: AtomicBool::new(false) }
     }
 
     /// Returns true if the broker delivers this message again.
@@ -88,8 +91,12 @@ impl Subscriber {
     /// # Errors
     /// If neither is possible now.
     pub async fn store(&self, delivery: &Delivery, turn: &Turn) -> Result<Outcome, StoreError> {
-        let Delivery { message, received, first_time } = delivery;
+        let Delivery { message, received, first_time, is_rejected } = delivery;
         let received = *received;
+        if is_rejected.load(Ordering::Relaxed) {
+            self.ingest.rejections.sync().await?;
+            return Ok(Outcome::Rejected);
+        }
         let caller = match &self.settings.token_file {
             None => Caller::Anybody,
             Some(file) => {
@@ -99,7 +106,7 @@ impl Subscriber {
             }
         };
         let mapping = match check_form(message) {
-            Ok(topic) => self.mapping(topic)?.ok_or_else(|| {
+            Ok(topic) => self.mapping(topic).await?.ok_or_else(|| {
                 let names = self.settings.mappings.join(", ");
                 Reason::Json(format!("no mapping of [[mqtt]] takes the topic {topic:?} ({names})"))
             }),
@@ -126,7 +133,7 @@ impl Subscriber {
         };
         let mapping = match &mapping {
             Ok(mapping) => mapping,
-            Err(reason) => return self.reject(message, arrival, reason.clone()).await,
+            Err(reason) => return self.reject(delivery, arrival, reason.clone()).await,
         };
         let points = |limits| mapping::apply(mapping, Some(&topic), &message.payload, limits, received);
         if message.is_retained && has_undated(points(self.ingest.options.reading_limits())) {
@@ -141,10 +148,11 @@ impl Subscriber {
             // It will not fit later either.
             Err(IngestError::TooLarge { limit, key }) => {
                 let reason = Reason::Limit { what: "bytes of one message in memory", found: message.bytes, limit, key };
-                self.reject(message, arrival, reason).await
+                self.reject(delivery, arrival, reason).await
             }
             Err(error) => Err(error.into()),
             Ok(ack) if ack.rejected.count > 0 => {
+                is_rejected.store(ack.accepted == 0, Ordering::Relaxed);
                 self.ingest.rejections.sync().await?;
                 Ok(Outcome::Rejected)
             }
@@ -154,9 +162,9 @@ impl Subscriber {
     }
 
     /// Returns the first mapping that takes a topic.
-    fn mapping(&self, topic: &str) -> Result<Option<Arc<Mapping>>, IngestError> {
+    async fn mapping(&self, topic: &str) -> Result<Option<Arc<Mapping>>, IngestError> {
         for name in &self.settings.mappings {
-            let mapping = self.ingest.mapping(&self.settings.database, name)?;
+            let mapping = self.ingest.mapping(&self.settings.database, name).await?;
             if mapping.topics.is_empty() || mapping.topics.iter().any(|filter| filter.matches(topic)) {
                 return Ok(Some(mapping));
             }
@@ -165,10 +173,11 @@ impl Subscriber {
     }
 
     /// Keeps a message as a durable rejection.
-    async fn reject(&self, message: &Message, arrival: Arrival<'_>, reason: Reason) -> Result<Outcome, StoreError> {
-        let rejection = Rejection::new(1, 0, &message.payload, reason);
+    async fn reject(&self, delivery: &Delivery, arrival: Arrival<'_>, reason: Reason) -> Result<Outcome, StoreError> {
+        let rejection = Rejection::new(1, 0, &delivery.message.payload, reason);
         let points = |_| RejectedBody(Some(rejection.clone()));
         self.ingest.take(arrival, points, self.ingest.admission(arrival.caller)).await?;
+        delivery.is_rejected.store(true, Ordering::Relaxed);
         self.ingest.rejections.sync().await?;
         Ok(Outcome::Rejected)
     }

@@ -6,7 +6,7 @@ mod running;
 mod slow_log;
 mod sort;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -81,6 +81,8 @@ struct RequestBudget {
     growth: Option<Growth>,
     /// Databases whose expired readings the request needed, with the time of their first remaining readings.
     expired: Mutex<BTreeMap<String, i64>>,
+    /// Instances that did not answer.
+    missing: Mutex<BTreeSet<String>>,
     has_overflowed: AtomicBool,
     turn: Mutex<ComputeTurn>,
 }
@@ -137,6 +139,7 @@ impl Budgets {
             is_answered: AtomicBool::new(false),
             growth: Growth::current(),
             expired: Mutex::default(),
+            missing: Mutex::default(),
             has_overflowed: AtomicBool::new(false),
             turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, share: None, turn: None, long: None }),
         });
@@ -226,6 +229,19 @@ impl Budget {
     pub fn note_expired(&self, database: &str, start_ns: i64) {
         let mut expired = self.0.expired.lock();
         expired.insert(database.to_owned(), start_ns);
+    }
+
+    /// Records that the answer may lack what these instances have not stored.
+    pub fn note_missing(&self, instances: Vec<String>) {
+        if !instances.is_empty() {
+            self.0.missing.lock().extend(instances);
+        }
+    }
+
+    /// Removes and returns the instances recorded by [`Budget::note_missing`].
+    #[must_use]
+    pub fn take_missing(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.0.missing.lock())
     }
 
     /// Removes and returns the databases recorded by [`Budget::note_expired`].

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::options::{COLUMNS_MAX, PATTERNS_MAX};
-use crate::bucket::{ReplayPending, StorageError};
+use crate::bucket::{StorageError, UnflushedError};
 use crate::reading::duration::show_duration;
 
 /// The reason why a query has no answer.
@@ -14,7 +14,7 @@ pub enum QueryError {
     Storage(StorageError),
     /// Acked readings that the answer needs are still being read back from the WAL.
     #[error(transparent)]
-    ReplayPending(#[from] ReplayPending),
+    Unflushed(#[from] UnflushedError),
     #[error(
         "the request needs more than {limit} bytes of memory (half of query.bytes): use a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
     )]

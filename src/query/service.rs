@@ -131,7 +131,11 @@ impl Query {
         let expired = expired.iter().map(|(database, from)| influx::expired_readings_notice(database, *from));
         let overflow =
             budget.take_overflow().then(|| "a result is beyond the range of doubles and shown as null".to_owned());
-        expired.chain(overflow).collect()
+        let missing = budget.take_missing();
+        let missing = missing.iter().map(|instance| {
+            format!("instance {instance} does not answer: what it has acked and not stored is missing")
+        });
+        missing.chain(expired).chain(overflow).collect()
     }
 
     /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the
@@ -192,6 +196,19 @@ impl Query {
         answer
     }
 
+    /// Runs a query that knows what other instances have added before it began.
+    async fn refreshed<T, E: From<QueryError>>(
+        &self,
+        budget: &Budget,
+        query: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = std::time::Instant::now();
+        self.engine.memtables.refresh().await.map_err(QueryError::from)?;
+        let answer = query.await;
+        budget.note_missing(self.engine.memtables.left_out(began.elapsed()));
+        answer
+    }
+
     /// Waits for a turn, and runs a query once.
     async fn run_once<T, E: From<QueryError> + Transient>(
         &self,
@@ -202,7 +219,7 @@ impl Query {
         // The guard is dropped when the query ends or its client disconnects.
         let _running = self.metrics.query_running();
         faults::halt_at("query_runs").await;
-        let answer = budget.in_time(query).await;
+        let answer = budget.in_time(self.refreshed(budget, query)).await;
         budget.release_turn();
         answer?
     }

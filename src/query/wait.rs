@@ -25,7 +25,7 @@ pub trait Transient {
 
 impl Transient for QueryError {
     fn is_transient(&self) -> bool {
-        let Self::Storage(error) = self else { return matches!(self, Self::ReplayPending(_)) };
+        let Self::Storage(error) = self else { return matches!(self, Self::Unflushed(_)) };
         matches!(error, StorageError::Unavailable { .. } | StorageError::Unknown { .. })
     }
 

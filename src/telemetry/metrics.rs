@@ -145,7 +145,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    fn with<T>(&self, use_macros: impl FnOnce() -> T) -> T {
+    pub(super) fn with<T>(&self, use_macros: impl FnOnce() -> T) -> T {
         metrics::with_local_recorder(&*self.recorder, use_macros)
     }
 

@@ -112,6 +112,31 @@ fn a_deletion_during_an_outage_is_applied_later() {
     drop(Stored::in_mongo(&mongod, &name, DATABASE));
 }
 
+/// Regression: a deletion that failed while its sensors were looked up was not in the audit trail. Only one that failed
+/// later was.
+#[test]
+fn a_deletion_whose_lookup_fails_is_in_the_audit_trail() {
+    let mut mongod = Mongod::start();
+    let config = "[store]\ncommand_timeout = \"1s\"\n";
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    write(&server, &format!("m,t=a v=1 {START}"));
+    flush(&server);
+    mongod.pause();
+    let delete = |parameters: &str| {
+        let url = server.url(&format!("/api/v1/readings?db={DATABASE}&measurement=m&tag.t=secret{parameters}"));
+        request("DELETE", &url, b"", &[]).expect("an answer").expect(503)
+    };
+    delete("&dry_run=true");
+    delete("&to=2026-01-15T14:00:00Z");
+    mongod.resume();
+    let trail = || hourglass(&["audit", "list", "--data-dir", path(&server.data_dir())]).stdout;
+    eventually("the failed deletion is in the audit trail", || {
+        trail().contains("to=2026-01-15T14:00:00Z").then_some(())
+    });
+    let trail = trail();
+    assert!(!trail.contains("dry_run") && !trail.contains("secret"), "{trail}");
+}
+
 /// Without the right to delete, the readings are hidden until the right is granted, and nothing waits.
 #[test]
 fn a_deletion_that_the_store_refuses_hides_the_readings() {

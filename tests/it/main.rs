@@ -58,6 +58,7 @@ mod backup;
 mod bounds;
 mod broken_world;
 mod clients;
+mod cluster;
 mod command_line;
 mod deletion;
 mod demo;

@@ -126,6 +126,20 @@ fn the_later_message_wins_after_a_failed_append() {
     assert_eq!(log.matches("MQTT messages are stored again").count(), 1, "{log}");
 }
 
+/// Regression: a rejected message was listed once more for each time that the log refused an earlier one.
+#[test]
+fn a_rejection_is_listed_once_after_a_failed_append() {
+    let Some(broker) = Broker::start() else { return };
+    let server = subscribe(&broker).env("FAULT_FAIL_AT", "append:1").start();
+    await_connected(&server, "one");
+    broker.publish_lines("owntracks/jane/phone", &format!("{}\n{{not json\n{}\n", location(0), location(1)));
+    await_later(&server, &broker);
+    assert_eq!(stored(&server, "location,device=phone,user=jane").len(), 2);
+    let log = server.stderr();
+    assert_eq!(log.matches("MQTT messages cannot be stored").count(), 1, "{log}");
+    assert_eq!(rejections(&server).len(), 1);
+}
+
 fn write_over_and_over(broker: &Broker, server: &Server) {
     await_connected(server, "one");
     let location = |value: i64| location(0).replace("1.5", &format!("{value}.5"));

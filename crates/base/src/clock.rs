@@ -375,7 +375,7 @@ impl State {
 }
 
 /// The time since boot; on Linux it includes suspend.
-fn since_boot() -> Duration {
+pub fn since_boot() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]

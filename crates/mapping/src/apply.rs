@@ -223,6 +223,7 @@ impl<'a> Points<'a> for MappedPoints<'_, 'a> {
             series: PointSeries::Read(&reading.sensor),
             fields: &reading.fields,
             timestamp: reading.timestamp,
+            has_unit: true,
         }))
     }
 }

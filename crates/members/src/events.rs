@@ -106,6 +106,23 @@ pub struct Append {
     pub expires_boot_ms: Option<u64>,
     /// True if [`Event::Stored`] is expected once the record is in the store.
     pub reports_stored: bool,
+    /// The reason.
+    pub origin: Origin,
+}
+
+/// The reason of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A batch of a client's request to this instance, by its index in [`Event::Write`].
+    Own { request: RequestId, index: usize },
+    /// A part of another receiver.
+    Part,
+    /// Another instance's probe: the answer must follow a sync.
+    Probe,
+    /// The clock itself, so that an idle WAL's watermark grows.
+    Mark,
+    /// A client's deletion.
+    Deletion,
 }
 
 /// A record of the WAL.
@@ -126,6 +143,10 @@ pub enum AppendOutcome {
     Late,
     /// The time in `expires_boot_ms` was reached.
     Expired,
+    /// Nothing was logged, for another reason.
+    Refused,
+    /// The write failed, and nobody knows whether a restart finds the record.
+    Unknown,
 }
 
 /// A row of the collection of request keys.

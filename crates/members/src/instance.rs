@@ -9,7 +9,7 @@ use crate::events::{Action, Append, AppendId, ClientAnswer, Event, Frame, FrameB
 use crate::keys::Keys;
 use crate::membership::Membership;
 use crate::observer::Observer;
-use crate::partitions::OwnerTable;
+use crate::partitions::{OwnerTable, PARTITIONS};
 use crate::parts::{Parts, Purpose};
 use crate::peers::Peers;
 use crate::queries::Queries;
@@ -99,6 +99,16 @@ impl Instance {
     /// Returns the clock for the thread of the WAL.
     pub fn clock_mut(&mut self) -> &mut StampClock {
         &mut self.clock
+    }
+
+    /// Returns the owner of each partition; `None` without an instance in the view.
+    pub fn owners(&mut self) -> Vec<Option<FolderId>> {
+        (0..PARTITIONS as u16).map(|partition| self.owners.owner(partition)).collect()
+    }
+
+    /// Notes that a read of the registry begins now, asked for or not.
+    pub fn begin_registry_read(&mut self, boot_ms: u64) {
+        self.membership.begin_read(boot_ms);
     }
 
     /// Handles an event.
@@ -212,9 +222,10 @@ impl Instance {
         }
         let id = AppendId(self.number());
         let reports_stored = purpose.reports_stored();
+        let origin = purpose.origin();
         self.parts.appends.insert(id, purpose);
         let AppendBounds { above, not_after, expires_boot_ms } = bounds;
-        self.act(Action::Append(Append { id, record, above, not_after, expires_boot_ms, reports_stored }));
+        self.act(Action::Append(Append { id, record, above, not_after, expires_boot_ms, reports_stored, origin }));
         true
     }
 }

@@ -1,9 +1,7 @@
 //! The protocol by which several hourglass instances are one service, as a pure state machine. It has no I/O, no clock
 //! and no tasks: [`Instance::handle`] takes an [`Event`] and returns the [`Action`]s that follow. Readings, questions
 //! and answers are opaque bytes. DESIGN.md ("Several instances") has the rules and their reasons.
-//!
-//! Nothing uses this crate yet, except the simulation in its tests. The server still coordinates instances by the
-//! registry alone.
+//! `src/cluster` of the server performs the actions.
 //!
 //! | module | part |
 //! |---|---|
@@ -30,7 +28,7 @@ mod writes;
 
 pub use config::Config;
 pub use events::{
-    Ack, Action, Append, AppendId, AppendOutcome, Batch, ClientAnswer, Event, Frame, FrameBody, KeyRow, Part,
+    Ack, Action, Append, AppendId, AppendOutcome, Batch, ClientAnswer, Event, Frame, FrameBody, KeyRow, Origin, Part,
     PartAnswer, QuestionId, Record, RequestId, StopReason,
 };
 pub use instance::{Instance, Start};

@@ -74,6 +74,10 @@ impl Membership {
         }
     }
 
+    pub(crate) fn begin_read(&mut self, boot_ms: u64) {
+        self.access = Access::Reading { since_ms: boot_ms };
+    }
+
     /// Asks for a read of the registry as soon as possible.
     pub(crate) fn hurry(&mut self) {
         self.next_read_ms = 0;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::events::{Ack, AppendId, AppendOutcome, FrameBody, Part, PartAnswer, Record, RequestId};
+use crate::events::{
+    Ack, AppendId, AppendOutcome, ClientAnswer, FrameBody, Origin, Part, PartAnswer, Record, RequestId,
+};
 use crate::instance::{AppendBounds, Instance};
 use crate::registry::{FolderId, Opening, Payload};
 
@@ -22,6 +24,16 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            Self::Own { request, index, .. } => Origin::Own { request: *request, index: *index },
+            Self::Part { .. } => Origin::Part,
+            Self::Probe { .. } => Origin::Probe,
+            Self::Mark => Origin::Mark,
+            Self::Deletion { .. } => Origin::Deletion,
+        }
+    }
+
     pub(crate) fn reports_stored(&self) -> bool {
         matches!(self, Self::Own { ack: Ack::Stored, .. } | Self::Part { ack: Ack::Stored, .. })
     }
@@ -101,6 +113,14 @@ impl Instance {
             (Purpose::Part { from, version, number, .. }, AppendOutcome::Late) => {
                 return self.reply(from, version, FrameBody::PartAnswer { number, answer: PartAnswer::Late });
             }
+            (Purpose::Part { from, version, number, .. }, AppendOutcome::Refused) => {
+                return self.reply(from, version, FrameBody::PartAnswer { number, answer: PartAnswer::Refused });
+            }
+            (Purpose::Own { request, .. }, AppendOutcome::Refused | AppendOutcome::Unknown) => {
+                return self.end_write(request, ClientAnswer::Unavailable);
+            }
+            // Without a sync the probe stays unanswered.
+            (Purpose::Probe { .. }, AppendOutcome::Refused | AppendOutcome::Unknown) => return,
             (Purpose::Probe { from, version, number }, _) => {
                 self.reply(from, version, FrameBody::ProbeAnswer { number });
             }
@@ -108,8 +128,8 @@ impl Instance {
                 self.on_deletion_logged(request, stamp, statement);
             }
             (Purpose::Mark, _) => {}
-            // The request has been answered at its deadline.
-            (_, AppendOutcome::Late | AppendOutcome::Expired) => return,
+            // The request has been answered at its deadline, or the receiver takes the owner for silent.
+            (_, _) => return,
         }
         if reports_stored {
             self.parts.unstored.insert(append, purpose);

@@ -136,12 +136,14 @@ impl Instance {
         query.waiting.insert(own, self.opening);
         for entry in registry.entries.iter().filter(|entry| entry.opening.folder != own) {
             let folder = entry.opening.folder;
-            if self.peers.by_folder.get(&folder).is_some_and(|peer| peer.version.is_some()) {
+            // One that has been silent for long is named at once. The answer says so, so the copy need not be newer.
+            let is_away = query.may_be_incomplete && !self.is_in_grace(entry.opening);
+            if !is_away && self.peers.by_folder.get(&folder).is_some_and(|peer| peer.version.is_some()) {
                 query.waiting.insert(folder, entry.opening);
                 let body = FrameBody::Question { number: query.number, question: query.question.clone() };
                 self.send(folder, None, body);
             } else {
-                // Without an address or a common version it cannot be asked at all.
+                // Nor can one without an address or a common version be asked.
                 query.missing.push(entry.opening);
             }
         }
@@ -157,7 +159,6 @@ impl Instance {
 
     /// Decides about the openings that have not answered.
     fn judge_silence(&mut self, request: RequestId, registry: &Registry) {
-        let boot_ms = self.now.boot_ms;
         let Some(query) = self.queries.queries.get_mut(&request) else { return };
         if query.waiting.contains_key(&self.opening.folder) {
             return self.end_query(request, ClientAnswer::Unavailable);
@@ -165,17 +166,20 @@ impl Instance {
         // An entry that was closed in between has everything in the store, which is asked later.
         let silent: BTreeSet<Opening> =
             query.waiting.keys().filter_map(|folder| registry.entry(*folder)).map(|entry| entry.opening).collect();
-        let grace_ms = self.config.query_grace_ms;
-        let is_in_grace = |opening: &Opening| {
-            let peer = self.peers.by_folder.get(&opening.folder);
-            peer.is_none_or(|peer| boot_ms < peer.reached_ms + grace_ms)
-        };
-        if !silent.is_empty() && (!query.may_be_incomplete || silent.iter().any(is_in_grace)) {
+        let may_be_incomplete = query.may_be_incomplete;
+        if !silent.is_empty() && (!may_be_incomplete || silent.iter().any(|opening| self.is_in_grace(*opening))) {
             return self.end_query(request, ClientAnswer::Missing(silent.into_iter().collect()));
         }
+        let Some(query) = self.queries.queries.get_mut(&request) else { return };
         query.missing.extend(silent);
         query.step = Step::AskingStore;
         self.act(Action::AskStore { request });
+    }
+
+    /// Returns true if an opening was reached within `cluster.query_grace`.
+    fn is_in_grace(&self, opening: Opening) -> bool {
+        let peer = self.peers.by_folder.get(&opening.folder);
+        peer.is_none_or(|peer| self.now.boot_ms < peer.reached_ms + self.config.query_grace_ms)
     }
 
     pub(crate) fn on_peer_answer(&mut self, from: Opening, number: u64, answer: Payload) {

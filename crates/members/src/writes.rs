@@ -245,7 +245,7 @@ impl Instance {
     }
 
     /// Answers a request and forgets it. Nothing is sent, repeated or stamped for it from now on.
-    fn end_write(&mut self, request: RequestId, answer: ClientAnswer) {
+    pub(crate) fn end_write(&mut self, request: RequestId, answer: ClientAnswer) {
         self.writes.writes.remove(&request);
         self.writes.unstored.retain(|_, (_, other, _)| *other != request);
         self.answer(request, answer);

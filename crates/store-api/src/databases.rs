@@ -1,5 +1,7 @@
 //! Databases and their settings.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 use super::Result;
@@ -23,6 +25,14 @@ pub trait DatabaseStore: Send + Sync {
 
     /// Reads the settings of all databases that have any, in any order.
     async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>>;
+
+    /// As [`read_settings`](Self::read_settings). Rows with the rev of a known one may be copied instead of decoded.
+    async fn reread_settings(
+        &self,
+        _known: &BTreeMap<String, DatabaseSettings>,
+    ) -> Result<Vec<(String, DatabaseSettings)>> {
+        self.read_settings().await
+    }
 
     /// Replaces the settings of a database by compare-and-set. `held` is the rev that the store must hold, or 0 if it holds
     /// none. `None` removes the settings. The database need not exist.

@@ -35,6 +35,9 @@ pub enum AppendError {
     /// may be in the WAL after a crash.
     #[error("writing the record to the WAL failed twice: {0}; the write is not acknowledged: retry")]
     Failed(String),
+    /// The condition of [`Wal::append_if`](super::Wal::append_if) did not hold any more. Nothing was written.
+    #[error("the record's turn came too late: retry")]
+    Late,
     /// The WAL is closed.
     #[error("the WAL is closed")]
     Closed,

@@ -18,7 +18,7 @@ use super::open;
 use super::options::{Sequence, WalOptions};
 use super::reader::WalReader;
 use super::recovery::Recovery;
-use super::shared::{QueuedRecord, WalShared, first_bytes};
+use super::shared::{Condition, Done, QueuedRecord, WalShared, first_bytes};
 use super::stats::WalStats;
 use super::truncate::Truncations;
 use super::writer::{Ids, WalWriter};
@@ -96,13 +96,40 @@ impl Wal {
         payload: Vec<u8>,
         done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
     ) -> Result<(), AppendError> {
+        self.queue(lower_bound, kind, payload, None, Box::new(done))
+    }
+
+    /// As [`Wal::append`], if `condition` holds when the record gets its sequence, which is then passed. It is asked again
+    /// before each attempt to write, and must return quickly. Otherwise `done` gets [`AppendError::Late`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn append_if(
+        &self,
+        lower_bound: Sequence,
+        kind: u8,
+        payload: Vec<u8>,
+        condition: impl Fn(Sequence) -> bool + Send + 'static,
+        done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
+    ) -> Result<(), AppendError> {
+        self.queue(lower_bound, kind, payload, Some(Box::new(condition)), Box::new(done))
+    }
+
+    fn queue(
+        &self,
+        lower_bound: Sequence,
+        kind: u8,
+        payload: Vec<u8>,
+        condition: Option<Condition>,
+        done: Done,
+    ) -> Result<(), AppendError> {
         let bytes = payload.len() as u64;
         let limit = self.record_limit();
         if bytes > limit {
             return Err(AppendError::TooLarge { bytes, limit });
         }
         let stored = EncodedPayload::new(kind, payload, self.shared.options.compress);
-        self.shared.admit(QueuedRecord { stored, lower_bound, done: Box::new(done) })
+        self.shared.admit(QueuedRecord { stored, lower_bound, condition, done })
     }
 
     /// Ensures that no sequence at or below `through` is assigned from now on, if no record is queued or being written.

@@ -18,11 +18,15 @@ use super::{Sequence, WalOptions};
 /// A callback with the outcome of a record's append. It is called once.
 pub(super) type Done = Box<dyn FnOnce(Result<Sequence, AppendError>) + Send>;
 
+/// A condition on the sequence that a record is about to get.
+pub(super) type Condition = Box<dyn Fn(Sequence) -> bool + Send>;
+
 /// A record queued for the disk.
 pub(super) struct QueuedRecord {
     pub(super) stored: EncodedPayload,
     /// Its sequence must be greater than this.
     pub(super) lower_bound: Sequence,
+    pub(super) condition: Option<Condition>,
     pub(super) done: Done,
 }
 

@@ -129,6 +129,11 @@ impl WalWriter {
         let mut has_failed = false;
         while !batch.is_empty() {
             match self.write_some(&batch) {
+                // The first record must not get the next sequence. The plan had room for it.
+                Ok(0) => {
+                    self.refuse_first(&mut batch);
+                    has_failed = true;
+                }
                 Ok(count) => {
                     failures = 0;
                     self.resolve(&mut batch, count);
@@ -150,7 +155,18 @@ impl WalWriter {
         }
     }
 
-    /// Makes the first records of the batch durable, at least one, and returns their number.
+    fn refuse_first(&self, batch: &mut VecDeque<QueuedRecord>) {
+        let Some(entry) = batch.pop_front() else { return };
+        {
+            let mut state = self.shared.lock();
+            state.unresolved -= 1;
+            state.unresolved_bytes -= entry.stored.size();
+        }
+        call(entry, Err(AppendError::Late));
+    }
+
+    /// Makes the first records of the batch durable, and returns their number. It is 0 if the condition of the first one
+    /// does not hold.
     fn write_some(&mut self, batch: &VecDeque<QueuedRecord>) -> io::Result<usize> {
         let Some(first) = batch.front() else { return Ok(0) };
         let needed = first.stored.size();
@@ -170,7 +186,11 @@ impl WalWriter {
             if end + size > current.segment.bytes {
                 break;
             }
-            self.next = self.next.max(entry.lower_bound + 1);
+            let sequence = self.next.max(entry.lower_bound + 1);
+            if entry.condition.as_ref().is_some_and(|condition| !condition(sequence)) {
+                break;
+            }
+            self.next = sequence;
             // A failed write also uses up the sequence.
             entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
             self.next += 1;
@@ -181,6 +201,9 @@ impl WalWriter {
                 written = end;
                 self.buffer.clear();
             }
+        }
+        if count == 0 {
+            return Ok(0);
         }
         if !self.buffer.is_empty() {
             current.file.write_at(&self.buffer, written)?;

@@ -21,6 +21,8 @@ pub struct Point<'s, 'a> {
     pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
     /// The timestamp in nanoseconds since the epoch, if the reading has one.
     pub timestamp: Option<i64>,
+    /// True if the body or its format gives the unit of the timestamp, so that a declared precision does not apply.
+    pub has_unit: bool,
 }
 
 /// The sensor of a point, parsed or as text, depending on the format.

@@ -360,7 +360,7 @@ async fn await_chunk<T>(reading: JoinHandle<Chunk<T>>) -> Chunk<T> {
 
 /// Makes the same batches as admission did for a request, with this process's ids. Returns an error unless all readings
 /// have one, because readings left out here would count as stored.
-fn batches(
+pub(crate) fn batches(
     catalog: &Catalog,
     database: &Database,
     request: &DecodedRecord,
@@ -394,7 +394,7 @@ fn batches(
 }
 
 /// Returns the memory of a request's batches in bytes, as admission counts it.
-fn memory(request: &DecodedRecord) -> usize {
+pub(crate) fn memory(request: &DecodedRecord) -> usize {
     let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
     let cell = |(_, value): &(usize, Value)| size_of::<(u16, Value)>() + text(value);
     request.rows.iter().map(|row| Batch::ROW_BYTES + row.cells.iter().map(cell).sum::<usize>()).sum()

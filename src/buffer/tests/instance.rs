@@ -224,6 +224,7 @@ impl Instance {
             seen_ms: self.now_ms(now),
             takeover: None,
             host: String::new(),
+            peer: None,
         }
     }
 

@@ -232,7 +232,7 @@ fn an_unknown_key_is_reported_with_the_nearest_known_one() {
         ("[query]\nconcurent = 3", "my.toml:2: unknown key query.concurent; did you mean query.concurrent?"),
         ("[qury]\nconcurrent = 3", "my.toml:2: unknown key qury.concurrent; did you mean query.concurrent?"),
         ("listen = '127.0.0.1:1'", "my.toml:1: unknown key listen; did you mean server.listen?"),
-        ("[cluster]", "my.toml:1: unknown key cluster"),
+        ("[clusters]", "my.toml:1: unknown key clusters"),
         ("[server.listen]\nport = 1", "my.toml:2: unknown key server.listen.port; did you mean server.listen?"),
         ("server = 5", "my.toml:1: server is a section, written [server]"),
         ("[[server]]\nlisten = '127.0.0.1:1'", "my.toml:1: server is a section, written [server]"),

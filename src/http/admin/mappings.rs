@@ -90,7 +90,7 @@ pub async fn create_secret(
     let request: SecretRequest = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
     check_name(&request.name)?;
     let expires_in = parse_lifetime(request.expires_in.as_deref())?;
-    app.ingest.mapping(&database, &mapping)?;
+    app.ingest.mapping(&database, &mapping).await?;
     let ingest = scope(&database, &mapping);
     // An administrator of one database must not replace the revoked token of somebody else.
     let tokens = app.access.list();

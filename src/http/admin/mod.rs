@@ -1,8 +1,9 @@
-//! Administration endpoints: databases, tokens, mappings, jobs, renames, rejections, dead letters and backups.
+//! Administration endpoints: databases, tokens, mappings, jobs, instances, renames, rejections, dead letters and backups.
 
 pub(crate) mod backup;
 pub(crate) mod databases;
 pub(crate) mod dead_letters;
+pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod mappings;
 pub(crate) mod preview;

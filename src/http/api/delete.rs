@@ -29,8 +29,9 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
     let (database, policy) = stored.split_once(POLICY_MARK).unwrap_or((&stored, AUTOGEN));
     let context =
         StatementContext { database: Some(database), policy: Some(policy), now: now_ns(), budget: &budget, caller };
-    let targets = targets(&parameters, &budget, context).await?;
+    let selected = targets(&parameters, &budget, context).await;
     if parameters.flag("dry_run")? {
+        let targets = selected?;
         let counts = budget.in_time(app.edits.count(caller, targets)).await??;
         budget.finish();
         return Ok(Json(json!({
@@ -41,8 +42,14 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Response> {
         }))
         .into_response());
     }
-    let text = description(&targets);
-    let deleted = delete_sensors(app, targets, context.now, false).await;
+    // A deletion that fails while its sensors are looked up is in the audit trail, too.
+    let text = selected
+        .as_ref()
+        .map_or_else(|_| format!("DELETE {}", parameters.description()), |targets| description(targets));
+    let deleted = match selected {
+        Ok(targets) => delete_sensors(app, targets, context.now, false).await,
+        Err(error) => Err(error),
+    };
     log_change(app, &parameters.requester, text, database, &deleted);
     budget.finish();
     let mut response = StatusCode::NO_CONTENT.into_response();

@@ -62,8 +62,8 @@ async fn explain_body(
     let parameters = Pairs::strict(Pairs::parse_url(uri)?, &known)?;
     // Check the rights before the body: a caller that may not write must learn nothing.
     let options = |dialect| WriteOptions::new(app, &parameters, headers, dialect, &requester.caller, None);
-    let lines_options = options(Dialect::V1);
-    let json_options = options(Dialect::Native);
+    let lines_options = options(Dialect::V1).await;
+    let json_options = options(Dialect::Native).await;
     if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }

@@ -59,7 +59,7 @@ pub async fn write(
     requester: Requester,
 ) -> Response {
     let mut request = WriteRequest { app, endpoint, parts, body, requester };
-    let received = match request.options() {
+    let received = match request.options().await {
         Ok(options) => request.receive().await.map(|body| (options, body)),
         Err(error) => Err(error),
     };
@@ -81,7 +81,7 @@ pub async fn write(
 }
 
 impl WriteRequest {
-    fn options(&mut self) -> ApiResult<WriteOptions> {
+    async fn options(&mut self) -> ApiResult<WriteOptions> {
         let dialect = self.endpoint.dialect();
         let sent = Pairs::parse_url(&self.parts.uri)?;
         let (parameters, unknown) = if dialect == Dialect::Native {
@@ -92,7 +92,8 @@ impl WriteRequest {
         };
         let in_path = self.parts.uri.path().strip_prefix(INGEST).and_then(|rest| rest.split('/').next());
         let headers = &self.parts.headers;
-        let options = WriteOptions::new(&self.app, &parameters, headers, dialect, &self.requester.caller, in_path)?;
+        let caller = &self.requester.caller;
+        let options = WriteOptions::new(&self.app, &parameters, headers, dialect, caller, in_path).await?;
         push::check_headers(dialect, &mut self.parts.headers)?;
         Ok(WriteOptions { warning: unknown, ..options })
     }
@@ -201,7 +202,7 @@ pub(crate) struct WriteOptions {
 impl WriteOptions {
     /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller
     /// may write to the database, through the mapping that the path names.
-    pub fn new(
+    pub async fn new(
         app: &App,
         parameters: &Pairs,
         headers: &HeaderMap,
@@ -216,7 +217,11 @@ impl WriteOptions {
         let ack = ack_level(parameters.raw("ack"), headers)?;
         let key = request_key(headers)?;
         let mapping = in_path.or(parameters.get("mapping"));
-        let mapping = mapping.map(|name| app.ingest.mapping(&database, name)).transpose()?;
+        let mapping = match mapping {
+            // Boxed, because it would make the futures of other requests larger.
+            Some(name) => Some(Box::pin(app.ingest.mapping(&database, name)).await?),
+            None => None,
+        };
         let topic = parameters.get("topic").map(str::to_owned);
         Ok(Self { database, precision, is_declared, is_partial, ack, key, mapping, topic, warning: None })
     }

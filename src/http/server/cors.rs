@@ -11,9 +11,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode
 use axum::response::{IntoResponse, Response};
 
 /// Request headers that a page may send.
-const HEADERS: &str = "authorization, content-encoding, content-type, idempotency-key, if-none-match, x-hourglass-ack, x-hourglass-request-id, x-request-id";
+const HEADERS: &str = "authorization, content-encoding, content-type, idempotency-key, if-none-match, x-hourglass-ack, x-hourglass-incomplete, x-hourglass-request-id, x-request-id";
 /// Answer headers that a page may read.
-const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-hourglass-notice, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
+const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-hourglass-incomplete, x-hourglass-notice, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
 /// Seconds for which a browser may cache a preflight answer.
 const MAX_AGE: &str = "600";
 /// Set by the browser: the relation of the page's origin to the requested address.

@@ -27,6 +27,7 @@ use super::cors;
 use crate::access::{Caller, Effect, Event, PresentedToken, cut};
 use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
+use crate::http::admin::instances;
 use crate::http::api::{status, write};
 use crate::http::endpoints::{self, Endpoint, Handler};
 use crate::http::errors::{ApiError, ApiResult, Dialect};
@@ -104,10 +105,17 @@ impl HttpService {
         let context = RequestContext { route, peer, address };
         let cors = self.client_policy.cors.for_route(route);
         let origin = cors.allowed_origin(request.headers());
+        let refuses = instances::refuses_incomplete(request.headers());
         let mut response = match cors.preflight(&request, origin.as_ref()) {
             Some(response) => response,
             None => self.dispatch(request, found.endpoint, context).instrument(span.clone()).await,
         };
+        if let Some(cluster) = &self.app.cluster
+            && let Some(endpoint) =
+                found.endpoint.filter(|endpoint| matches!(endpoint.effect, Effect::Read | Effect::Own))
+        {
+            response = instances::mark_incomplete(cluster, response, (started, refuses, endpoint.dialect()));
+        }
         let duration = started.elapsed();
         let status = response.status().as_u16();
         self.app.metrics.request(route, method, status, duration);

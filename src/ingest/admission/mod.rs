@@ -3,6 +3,7 @@
 pub mod accepted_times;
 pub mod bytes_in_flight;
 pub mod in_validation;
+pub mod owners;
 pub mod quota;
 pub mod submit;
 pub mod validate;

@@ -2,7 +2,7 @@
 //! WAL's callback dispatches each durable record to the shards.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
 use super::in_validation::{InValidation, RequestGuard};
+use super::owners::{OwnedReadings, Owners, QueuedReadings};
 use super::validate::ValidatedBody;
 use crate::bucket::StorageError;
 use crate::buffer::dispatch::{Dispatch, KnownChange};
@@ -116,6 +117,8 @@ pub(crate) struct Submitter {
     pub ack_timeout: Duration,
     /// `limits.deletions`.
     pub deletions: usize,
+    /// Set once if there is a cluster.
+    pub owners: OnceLock<Arc<dyn Owners>>,
 }
 
 impl Submitter {
@@ -132,6 +135,20 @@ impl Submitter {
     ) -> Result<(), IngestError> {
         let ValidatedBody { batches, claims, memory, .. } = validated;
         let received = arrival.received;
+        if let Some(owners) = self.owners.get().filter(|owners| owners.are_others(&database.name, &batches)) {
+            let tail_copy = self.copy_for_listeners(database, &batches, &mut admission);
+            let readings = OwnedReadings { database: database.clone(), batches, claims, received, admission, guard };
+            // Boxed, because it would make the futures of other requests larger.
+            Box::pin(owners.write(readings, level)).await?;
+            // Their order at their owners is known only now.
+            if let Some(turn) = arrival.turn {
+                turn.end();
+            }
+            if let Some((tail, record)) = tail_copy {
+                tail.publish(self.member.stamp_now(), record);
+            }
+            return Ok(());
+        }
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
@@ -397,7 +414,11 @@ impl Submitter {
             // The receiver is closed if the client has disconnected. Its readings are stored all the same.
             let _ = ack.send(appended);
         };
-        self.wal.append(lower_bound, kind, record, done).map_err(|error| self.append_refusal(error))?;
+        let queued = match self.owners.get().filter(|_| kind == record::KIND_READINGS && deadline.is_some()) {
+            Some(owners) => self.wal.append_if(lower_bound, kind, record, owners.write_condition(), done),
+            None => self.wal.append(lower_bound, kind, record, done),
+        };
+        queued.map_err(|error| self.append_refusal(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { time, waited, key }) => {
@@ -410,6 +431,34 @@ impl Submitter {
             Ok(appended) => appended.map_err(|error| self.append_refusal(error)),
             Err(_) => Err(IngestError::Stopping),
         }
+    }
+
+    /// Queues readings, and returns at once. `done` is called as in [`Wal::append_if`], after the readings were
+    /// dispatched.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn queue_readings(
+        &self,
+        readings: QueuedReadings,
+        lower_bound: Stamp,
+        condition: impl Fn(Stamp) -> bool + Send + 'static,
+        done: impl FnOnce(Result<Stamp, AppendError>) + Send + 'static,
+    ) -> Result<(), AppendError> {
+        let QueuedReadings { database, batches, record, received, memory, waiter } = readings;
+        let count = batches.iter().map(Batch::len).sum::<usize>() as u64;
+        let dispatch = self.dispatch.clone();
+        let logged = move |appended: Result<Sequence, AppendError>| {
+            if let Ok(sequence) = appended {
+                if let Some(waiter) = waiter {
+                    dispatch.positions.wait_for(sequence, waiter);
+                }
+                let logged = LoggedRequest { sequence, readings: count, memory, received };
+                dispatch.dispatch_logged(logged, &database, batches);
+            }
+            done(appended);
+        };
+        self.wal.append_if(lower_bound, record::KIND_READINGS, record, condition, logged)
     }
 
     /// Waits until the store has applied a record. Fails with `late` if that does not happen by `deadline`.
@@ -440,6 +489,7 @@ impl Submitter {
                 IngestError::Overloaded { limit: whole(bytes_limit), key: "wal.queue_bytes" }
             }
             AppendError::Full(limit) => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
+            AppendError::Late => IngestError::Timeout { waited: self.ack_timeout, key: ACK_TIMEOUT },
             AppendError::Closed => IngestError::Stopping,
             AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
                 tracing::warn!(%error, "WAL append failed; request refused");

@@ -359,7 +359,8 @@ impl<'a> Validator<'a> {
                 let seconds = (self.pass.retention_ns / 1_000_000_000).unsigned_abs();
                 return self.reject(point.refuse(0, Reason::Expired { time, seconds }));
             }
-            if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
+            let declared = (!point.has_unit).then_some(self.pass.precision);
+            if let Some(unit) = declared.and_then(|unit| seeming_unit(time, unit, self.pass.received)) {
                 if self.pass.rejects_other_units {
                     let number = time / self.pass.precision.unit_ns(time);
                     return self.reject(point.refuse(0, Reason::UndeclaredUnit { number, unit }));

@@ -10,18 +10,19 @@ use tokio::sync::oneshot;
 use super::Ingest;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{
-    CatalogSensor, CatalogVersion, HourVersions, Meta, ReplayPending, SensorDocument, UnflushedHour, UnflushedReadings,
+    CatalogSensor, CatalogVersion, HourVersions, Meta, SensorDocument, UnflushedError, UnflushedHour, UnflushedReadings,
 };
 use crate::buffer::flush::documents::Documents;
 use crate::buffer::flush::outliers;
 use crate::buffer::shard::ShardMessage;
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
+use crate::ingest::admission::owners::OnPage;
 use crate::ingest::error::IngestError;
-use crate::reading::Hour;
+use crate::reading::{Hour, Sensor};
 
 /// Merges sensors into a list, field by field.
-fn merge_sensors(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
+pub fn merge_sensors(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
     let index_by_key: HashMap<Box<str>, usize> =
         sensors.iter().enumerate().map(|(index, known)| (known.sensor.key.clone(), index)).collect();
     for other in others {
@@ -48,9 +49,9 @@ impl UnflushedReadings for Ingest {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<Vec<UnflushedHour>>, ReplayPending> {
+    ) -> Result<Vec<Vec<UnflushedHour>>, UnflushedError> {
         if !self.member.registry_view.is_known() || self.dispatch.is_behind(database, sensors, &hours) {
-            return Err(ReplayPending);
+            return Err(UnflushedError::Replaying);
         }
         let mut all = vec![Vec::new(); sensors.len()];
         let Some(database) = self.catalog.database(database) else { return Ok(all) };
@@ -70,7 +71,7 @@ impl UnflushedReadings for Ingest {
         }
         for answer in answers {
             // If a shard has ended, its readings are available again after the next start.
-            for sensor in answer.await.map_err(|_| ReplayPending)? {
+            for sensor in answer.await.map_err(|_| UnflushedError::Replaying)? {
                 all[sensor.index] = sensor.hours;
             }
         }
@@ -98,9 +99,9 @@ impl UnflushedReadings for Ingest {
         names
     }
 
-    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, ReplayPending> {
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, UnflushedError> {
         let is_known = self.member.registry_view.is_known() && !self.dispatch.is_unlisted(database);
-        if is_known { Ok(self.catalog.version()) } else { Err(ReplayPending) }
+        if is_known { Ok(self.catalog.version()) } else { Err(UnflushedError::Replaying) }
     }
 
     fn changes(&self) -> &HourVersions {
@@ -160,16 +161,58 @@ impl Ingest {
             }
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
+        if !filter.outliers {
+            refreshed = self.complete(&database.name, refreshed, Some(&is_on_page)).await?;
+        }
         // Drop sensors that are known but never had an accepted reading.
         refreshed.retain(is_listed);
         refreshed.truncate(filter.limit);
         Ok(refreshed)
     }
 
+    /// Adds what other instances have not stored.
+    async fn complete(
+        &self,
+        database: &str,
+        documents: Vec<SensorDocument>,
+        on_page: Option<OnPage<'_>>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let Some(owners) = self.submitter.owners.get() else { return Ok(documents) };
+        let by_key = documents.into_iter().map(|document| (document.sensor.key.clone(), document));
+        let mut documents: BTreeMap<Box<str>, SensorDocument> = by_key.collect();
+        owners.complete(database, &mut documents, on_page).await?;
+        Ok(documents.into_values().collect())
+    }
+
+    /// Returns the documents of those of the sensors whose stored ones lack something that this instance has acked.
+    ///
+    /// # Errors
+    /// As [`Ingest::sensors`].
+    pub(crate) async fn outdated_documents(
+        &self,
+        database: &str,
+        keys: &[&str],
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let Some(known) = self.catalog.database(database) else { return Ok(Vec::new()) };
+        // A document that could not be written within its interval is written with the next one.
+        let recent = 3 * i64::try_from(self.options.sensors.write_interval.as_secs()).unwrap_or(i64::MAX / 3);
+        let is_outdated = |key: &&str| self.catalog.sensor(&known, key).is_some_and(|known| known.is_outdated(recent));
+        let mut outdated: Vec<&str> = keys.iter().copied().filter(is_outdated).collect();
+        if !self.dispatch.positions.is_live() {
+            outdated = keys.to_vec();
+        }
+        outdated.sort_unstable();
+        self.own_documents(database, &outdated).await
+    }
+
     /// Fails while acked readings of wanted sensors may still have to be replayed.
-    pub(super) fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), ReplayPending> {
+    pub(super) fn check_replayed(
+        &self,
+        database: &str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), UnflushedError> {
         let is_behind = !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_wanted);
-        if is_behind { Err(ReplayPending) } else { Ok(()) }
+        if is_behind { Err(UnflushedError::Replaying) } else { Ok(()) }
     }
 
     /// Returns the documents of those of the sensors that have readings or metadata, updated with acked ones. `keys`
@@ -178,6 +221,22 @@ impl Ingest {
     /// # Errors
     /// As [`Ingest::sensors`].
     pub async fn sensor_documents(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut documents = self.own_documents(database, keys).await?;
+        if self.submitter.owners.get().is_some() {
+            let missing: Vec<&str> = keys
+                .iter()
+                .copied()
+                .filter(|key| documents.binary_search_by(|known| (*known.sensor.key).cmp(key)).is_err())
+                .collect();
+            documents.extend(missing.into_iter().filter_map(Sensor::from_key).map(Arc::new).map(SensorDocument::new));
+            documents = self.complete(database, documents, None).await?;
+            documents.retain(is_listed);
+        }
+        Ok(documents)
+    }
+
+    /// As [`Ingest::sensor_documents`], without what other instances have not stored.
+    async fn own_documents(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, IngestError> {
         let is_wanted = |key: &str| keys.binary_search(&key).is_ok();
         self.check_replayed(database, is_wanted)?;
         let known = self.catalog.database(database);

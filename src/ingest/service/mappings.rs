@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Ingest, check_database_name};
+use crate::blocking;
 use crate::bucket::DatabaseSettings;
 use crate::ingest::error::IngestError;
 use crate::mapping::{Mapping, MappingError, builtin};
@@ -17,6 +18,8 @@ pub const MAPPINGS_MAX: usize = 32;
 pub const MAPPINGS_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of the texts of parsed mappings in memory.
 const PARSED_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of a text that is parsed without a thread of its own.
+const INLINE_BYTES_MAX: usize = 2 << 10;
 
 /// The reason for which a mapping is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,11 +51,11 @@ impl From<MappingError> for MappingRefusal {
 pub(super) struct ParsedMappings(Mutex<HashMap<String, Arc<Mapping>>>);
 
 impl ParsedMappings {
-    fn parse(&self, text: &str) -> Result<Arc<Mapping>, MappingError> {
+    async fn parse(&self, text: &str) -> Result<Arc<Mapping>, MappingError> {
         if let Some(mapping) = self.0.lock().get(text) {
             return Ok(mapping.clone());
         }
-        let mapping = Arc::new(Mapping::from_text(text)?);
+        let mapping = Arc::new(parse(text).await?);
         let mut parsed = self.0.lock();
         if parsed.keys().map(String::len).sum::<usize>() + text.len() > PARSED_BYTES_MAX {
             parsed.clear();
@@ -62,16 +65,27 @@ impl ParsedMappings {
     }
 }
 
+/// Parses a mapping. The mappings of some databases are larger than the cache together, so a long one is never parsed
+/// where others wait.
+async fn parse(text: &str) -> Result<Mapping, MappingError> {
+    if text.len() <= INLINE_BYTES_MAX {
+        return Mapping::from_text(text);
+    }
+    let owned = text.to_owned();
+    let parsed = blocking::spawn(move || Mapping::from_text(&owned)).await;
+    parsed.unwrap_or_else(|error| Err(MappingError(vec![error.to_string()])))
+}
+
 impl Ingest {
     /// Returns the mapping of this name: the database's own, or else the built-in one.
     ///
     /// # Errors
     /// If there is none, or another version stored one that this version cannot read.
-    pub fn mapping(&self, database: &str, name: &str) -> Result<Arc<Mapping>, IngestError> {
+    pub async fn mapping(&self, database: &str, name: &str) -> Result<Arc<Mapping>, IngestError> {
         let settings = self.retention.settings.now();
         let own = || settings.mappings(database);
         if let Some((_, text)) = own().find(|(own, _)| *own == name) {
-            return Ok(self.mappings.parse(text).map_err(MappingRefusal::from)?);
+            return Ok(self.mappings.parse(text).await.map_err(MappingRefusal::from)?);
         }
         builtin::get(name).cloned().ok_or_else(|| {
             let built_in = builtin::all().iter().map(|mapping| &*mapping.name);
@@ -86,7 +100,7 @@ impl Ingest {
     /// If the text is invalid, a limit is exceeded, or the store does not answer.
     pub async fn set_mapping(&self, database: &str, name: &str, text: &str) -> Result<(), IngestError> {
         check_owner(database)?;
-        let mapping = Mapping::from_text(text).map_err(MappingRefusal::from)?;
+        let mapping = parse(text).await.map_err(MappingRefusal::from)?;
         if mapping.name != name {
             return Err(MappingRefusal::OtherName { name: name.to_owned(), found: mapping.name }.into());
         }

@@ -17,6 +17,7 @@ mod write;
 
 pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
+pub(crate) use self::listing::merge_sensors;
 pub use self::mappings::MappingRefusal;
 pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 
@@ -217,6 +218,22 @@ impl Ingest {
     /// # Errors
     /// If that takes longer than `timeout`.
     pub async fn flush(&self, timeout: Duration) -> Result<(), IngestError> {
+        let late = || IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE };
+        let others = async {
+            match self.submitter.owners.get() {
+                Some(owners) => owners.flush_others(timeout).await,
+                None => true,
+            }
+        };
+        let (own, others) = tokio::join!(self.flush_own(timeout), others);
+        own.and_then(|()| others.then_some(()).ok_or_else(late))
+    }
+
+    /// As [`Ingest::flush`], without the other instances of a cluster.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn flush_own(&self, timeout: Duration) -> Result<(), IngestError> {
         let through = self.dispatch.positions.make_due();
         self.dispatch.wake();
         let flushed = self.dispatch.positions.wait_until_flushed(through);

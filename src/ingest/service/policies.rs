@@ -9,6 +9,7 @@ use crate::bucket::settings::{
     AUTOGEN, Drift, NoSuchPolicy, RETENTION_MIN, Settings, is_new_name, is_policy_name, policy_database,
 };
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
+use crate::faults;
 use crate::ingest::error::IngestError;
 
 /// An existing retention policy, before it is altered.
@@ -83,6 +84,36 @@ impl SetSettings {
         settings.default = settings.default.take().filter(|default| default != AUTOGEN);
         self.seal_form.apply(&mut settings.seal_form, self.is_whole);
         self.drift.apply(&mut settings.drift, self.is_whole);
+    }
+
+    /// The policy that becomes the default.
+    fn new_default(&self) -> Option<&String> {
+        if let SettingChange::To(Some(default)) = &self.default { Some(default) } else { None }
+    }
+
+    /// Checks the change of a database with these settings.
+    fn check(&self, name: &str, settings: &Settings) -> Result<(), IngestError> {
+        if self.is_whole {
+            self.check_missing(name, settings)?;
+        }
+        let present = settings.for_database(name);
+        let mut changed = present.clone();
+        self.put(&mut changed);
+        PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check()?;
+        let default_kept = settings.readings.filter(|_| !name.contains('/'));
+        let readings = changed.readings.or(default_kept).unwrap_or(Keep::Forever);
+        // Accept present values that are sent again. Summaries without a value are kept at least as long as readings.
+        let has_new_summaries = self.summaries != SettingChange::Stays
+            && (changed.readings, changed.summaries) != (present.readings, present.summaries);
+        if has_new_summaries && changed.summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
+            return Err(PolicyError::SummariesTooShort.into());
+        }
+        match self.new_default() {
+            Some(policy) if !settings.has_policy(name, policy) => {
+                Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.clone())).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that no retention becomes shorter because it is not sent.
@@ -380,7 +411,11 @@ impl Ingest {
         // Create the database first, because the new settings may cause an expiry at once, during which it cannot be
         // created.
         self.create_if_missing(name, caller, set).await?;
-        Ok(self.retention.change(name, set).await?)
+        if wanted.is_whole {
+            faults::halt_at("replacing_settings").await;
+        }
+        // Another change may have come after the first check.
+        self.retention.change_if(name, |settings| wanted.check(name, settings), set).await
     }
 
     /// Checks the parameters of [`Ingest::put_settings`].
@@ -389,34 +424,12 @@ impl Ingest {
     /// As [`Ingest::put_settings`].
     pub async fn check_settings(&self, name: &str, wanted: &SetSettings) -> Result<(), IngestError> {
         check_database_name(name)?;
-        let default = if let SettingChange::To(Some(default)) = &wanted.default { Some(default) } else { None };
         if let Some((database, policy)) = name.split_once('/')
-            && (database.is_empty() || !is_policy_name(policy) || default.is_some())
+            && (database.is_empty() || !is_policy_name(policy) || wanted.new_default().is_some())
         {
             return Err(PolicyError::Name.into());
         }
-        let settings = self.settings_now().await?;
-        if wanted.is_whole {
-            wanted.check_missing(name, &settings)?;
-        }
-        let present = settings.for_database(name);
-        let mut changed = present.clone();
-        wanted.put(&mut changed);
-        PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check()?;
-        let default_kept = settings.readings.filter(|_| !name.contains('/'));
-        let readings = changed.readings.or(default_kept).unwrap_or(Keep::Forever);
-        // Accept present values that are sent again. Summaries without a value are kept at least as long as readings.
-        let has_new_summaries = wanted.summaries != SettingChange::Stays
-            && (changed.readings, changed.summaries) != (present.readings, present.summaries);
-        if has_new_summaries && changed.summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
-            return Err(PolicyError::SummariesTooShort.into());
-        }
-        match default {
-            Some(policy) if !settings.has_policy(name, policy) => {
-                Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.clone())).into())
-            }
-            _ => Ok(()),
-        }
+        wanted.check(name, &*self.settings_now().await?)
     }
 
     /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Arrival, Ingest};
 use crate::catalog::Database;
+use crate::clock::now_ns;
 use crate::ingest::admission::validate::ValidatedBody;
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::{KeyInFlight, RequestKey};
@@ -90,7 +91,7 @@ impl Ingest {
         for attempt in 0..ATTEMPTS_MAX {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
             let span = validated.undated_span;
-            let taken = validated.undated.iter().map(|known| known.take_times(base, span));
+            let taken = validated.undated.iter().map(|known| known.take_times(base, span, now_ns()));
             // Try all sensors, so that the next attempt lies beyond the times that this one took.
             let Some(last) = taken.filter_map(Result::err).max() else {
                 if !validated.undated.is_empty() {

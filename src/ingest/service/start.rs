@@ -1,7 +1,7 @@
 //! Builds the parts of the ingest path and starts their tasks.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Semaphore, mpsc};
 
@@ -154,6 +154,7 @@ impl Ingest {
             horizon: options.wal.horizon,
             last: recovery.last,
             mark,
+            cluster: OnceLock::new(),
             host: format!("{} pid {}", hostname(), std::process::id()),
         });
         let replay = Replay {
@@ -188,6 +189,7 @@ impl Ingest {
             in_validation: InValidation::default(),
             ack_timeout: options.ingest.ack_timeout,
             deletions: options.limits.deletions,
+            owners: OnceLock::new(),
         });
         let retention = Arc::new(Retention {
             store: store.clone(),

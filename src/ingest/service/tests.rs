@@ -45,6 +45,7 @@ impl<'a> Points<'a> for Semicolons<'a> {
             series: PointSeries::Read(sensor),
             fields: &self.fields,
             timestamp: Some(time),
+            has_unit: true,
         }))
     }
 }

@@ -34,7 +34,7 @@ use self::directory::Directory;
 use self::hours::within;
 use self::sensor_cache::SensorCache;
 use super::{Budget, QueryError};
-use crate::bucket::{KnownSettings, ReplayPending, UnflushedHour, UnflushedReadings};
+use crate::bucket::{KnownSettings, UnflushedError, UnflushedHour, UnflushedReadings};
 use crate::clock::expiry_ns;
 use crate::config::QuerySettings;
 use crate::kinds::Kinds;
@@ -120,7 +120,7 @@ impl Engine {
         database: &str,
         sensors: &[&str],
         hours: &Range<Hour>,
-    ) -> Result<Vec<UnflushedSensor>, ReplayPending> {
+    ) -> Result<Vec<UnflushedSensor>, UnflushedError> {
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
         let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
         Ok(unflushed.into_iter().map(by_hour).collect())
@@ -135,7 +135,7 @@ impl Engine {
         database: &str,
         sensor: &str,
         hours: &Range<Hour>,
-    ) -> Result<UnflushedSensor, ReplayPending> {
+    ) -> Result<UnflushedSensor, UnflushedError> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
     }
 

@@ -41,6 +41,26 @@ fn a_timestamp_unlike_its_declared_unit_is_kept_with_a_warning() {
     assert_eq!(quiet.header("x-hourglass-warning"), None);
 }
 
+/// Regression: a reading of 1970 that was read and posted back with `precision=ms` got a warning about its unit, because
+/// its milliseconds look like seconds of today. A time in RFC 3339 has no unit to mistake.
+#[test]
+fn a_time_in_rfc_3339_is_not_taken_for_another_unit() {
+    let server = Launch::embedded().start();
+    let url = server.url("/api/v1/readings?db=a&precision=ms");
+    let send = |content_type, body: &str| post(&url, body, &[("content-type", content_type)]).expect(200);
+    let old = "1970-01-20T16:13:20Z";
+    for (content_type, body) in [
+        ("text/csv", format!("sensor,ts,v\nm,{old},1\n")),
+        ("application/json", format!("{{\"sensor\":\"m\",\"ts\":\"{old}\",\"value\":1}}")),
+    ] {
+        let warning = send(content_type, &body).header("x-hourglass-warning").unwrap_or_default().to_owned();
+        assert!(!warning.contains("look"), "{body}: {warning}");
+    }
+    assert_eq!(metric(&server, "hourglass_ingest_timestamps_suspect_total"), 0.0);
+    send("text/csv", "sensor,ts,v\nm,1700000000,1\n");
+    assert_eq!(metric(&server, "hourglass_ingest_timestamps_suspect_total"), 1.0);
+}
+
 /// Regression: `curl …/write -d 'climate temp=22 1768485660'` stored a reading in 1970.
 #[test]
 fn an_undeclared_timestamp_that_is_near_now_in_another_unit_is_refused() {

@@ -120,15 +120,47 @@ fn a_timeline_shows_states_their_lengths_and_silence() {
     browser.expect_calm("timeline");
 }
 
-/// Readings with strings are not downsampled, so a list that ends early says so, also with a low `query.limit_max`.
+/// Regression: readings with strings are not downsampled, and the first sensor took the whole part, so that the others had
+/// none. Windows have all sensors; the CSV still has all readings.
 #[test]
-fn a_timeline_that_is_cut_names_its_limit() {
+fn a_timeline_with_too_many_readings_shows_all_sensors_by_windows() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[query]\nlimit_default = 20\nlimit_max = 50\n").start();
     let now = now();
-    let line = |at: u64| format!("door,sensor=front mode=\"run\" {}", now - at * 60);
-    write(&server, &(0..30).map(line).collect::<Vec<_>>().join("\n"));
+    let line = |at: u64| {
+        let sensor = ["back", "front"][usize::from(at.is_multiple_of(2))];
+        format!("door,sensor={sensor} mode=\"run\" {}", now - at * 60)
+    };
+    write(&server, &(0..60).map(line).collect::<Vec<_>>().join("\n"));
     browser.load_until(&server.url("/#explore?m=door&f=mode&fn=raw&range=6h&still=1"), TIMELINE);
-    assert!(browser.text().contains("Only the first 20 readings are shown"), "{}", browser.text());
+    let names = "[...document.querySelectorAll('.state-name')].map((one) => one.textContent)";
+    assert_eq!(browser.wait(names), json!(["back", "front"]));
+    assert!(browser.text().contains("the last value of each window of 60 s is shown"), "{}", browser.text());
+    browser.run("window.kept = ''; URL.createObjectURL = (blob) => { blob.text().then((text) => { window.kept = text; }); return '#'; };");
+    browser.click("button", "Download CSV");
+    let file = browser.wait("window.kept").as_str().unwrap().to_owned();
+    assert_eq!(file.lines().count(), 61, "{file}");
     browser.expect_calm("cut");
+}
+
+/// Regression: a field with values of another type was offered for good, though its values had been corrected and deleted.
+#[test]
+fn resolved_values_of_another_type_are_not_offered() {
+    let Some(browser) = Browser::start() else { return };
+    let server = Launch::embedded().config("[ingest]\ndrift = \"keep\"\n").start();
+    let now = now();
+    write(&server, &format!("climate temp=20 {}\nclimate temp=\"21\" {}", now - 120, now - 60));
+    let chips = "[...document.querySelectorAll('fieldset .chip')].map((one) => one.firstChild.textContent)";
+    let address = server.url("/#explore?m=climate&f=temp&range=1h&still=1");
+    browser.load_until(&address, &format!("{chips}.length > 0"));
+    assert_eq!(browser.wait(chips), json!(["temp", "temp@string"]));
+    // A chosen field stays, so that it can be taken away.
+    browser
+        .load_until(&server.url("/#explore?m=climate&f=temp@string&range=1h&still=1"), &format!("{chips}.length > 0"));
+    let range = format!("from={}&to={}&precision=s", now - 90, now);
+    let deleted = server.url(&format!("/api/v1/readings?measurement=climate&{range}"));
+    request("DELETE", &deleted, b"", &[]).unwrap().expect(204);
+    browser.load_until(&address, &format!("{chips}.length === 1"));
+    assert_eq!(browser.wait(chips), json!(["temp"]));
+    browser.expect_calm("resolved");
 }

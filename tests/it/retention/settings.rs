@@ -102,6 +102,26 @@ fn a_put_replaces_all_settings_unless_data_would_be_lost() {
     assert_eq!(put("", "{}").expect(200).json()["kept"], "48h");
 }
 
+/// Regression: a PATCH between the check and the write of a PUT was lost, and with it readings.
+#[test]
+fn a_put_does_not_undo_a_change_that_it_did_not_see() {
+    let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
+    let halt = Halt::already_set();
+    let server = halt.launch(Launch::embedded().config(config), "replacing_settings").start();
+    server.set("w", r#"{"drift":"keep"}"#).expect(200);
+    std::thread::scope(|scope| {
+        let url = server.url("/api/v1/databases/w");
+        let put = scope.spawn(move || request("PUT", &url, b"{}", &[]).expect("an answer"));
+        halt.await_met("it is checked");
+        server.set("w", r#"{"readings":"30d"}"#).expect(200);
+        halt.lift();
+        let refused = put.join().expect("an answer").expect(400).json();
+        assert!(refused["error"].as_str().is_some_and(|text| text.starts_with("readings is not sent")), "{refused}");
+    });
+    let left = database_settings(&server, "w");
+    assert_eq!((&left["readings"], &left["drift"]), (&json!("720h"), &json!("keep")));
+}
+
 /// Regression: a PUT of the values shown by GET shortened the retention of summaries.
 #[test]
 fn returned_settings_can_be_sent_back() {

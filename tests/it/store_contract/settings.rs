@@ -1,5 +1,6 @@
 //! Settings of databases.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
@@ -15,6 +16,14 @@ fn week(rev: u64) -> DatabaseSettings {
 async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
     let mut found = store.read_settings().await.expect("settings can be read");
     found.sort_by(|a, b| a.0.cmp(&b.0));
+    // Regression: each change decoded the settings of all databases, which are up to 128 KiB each.
+    let mut known: BTreeMap<String, DatabaseSettings> = found.iter().cloned().collect();
+    if let Some(outdated) = known.values_mut().next() {
+        *outdated = DatabaseSettings { rev: outdated.rev + 1, ..DatabaseSettings::default() };
+    }
+    let mut reread = store.reread_settings(&known).await.expect("settings can be read");
+    reread.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(reread, found);
     found
 }
 

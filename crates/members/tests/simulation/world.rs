@@ -305,6 +305,7 @@ impl World {
                 not_after: Some(part.not_after),
                 expires_boot_ms: None,
                 reports_stored: false,
+                origin: hourglass_members::Origin::Part,
             });
         }
         self.after(delay_us, Scheduled::ToNode { node: target, incarnation: None, message });

@@ -43,4 +43,4 @@ pub use stored::{BucketId, SensorDocument, bucket_name};
 pub use summary::Summary;
 pub use summary::lifetime::{Lifetime, LifetimeFold};
 pub use totals::{DaySummaries, MonthId, MonthTotals, MonthWrite, StoredMonth};
-pub use unflushed::{CatalogSensor, CatalogVersion, ReplayPending, UnflushedHour, UnflushedReadings};
+pub use unflushed::{CatalogSensor, CatalogVersion, UnflushedError, UnflushedHour, UnflushedReadings};

@@ -483,5 +483,7 @@ fn varint(bytes: &[u8], position: &mut usize) -> u64 {
     number.unwrap_or_default()
 }
 
+mod wire;
+
 #[cfg(test)]
 mod tests;

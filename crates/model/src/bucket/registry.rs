@@ -27,6 +27,30 @@ pub struct MemberRegistry {
     pub logs: Vec<RegistryEntry>,
     /// The remembered deletions, ordered by stamp.
     pub deletions: Vec<RememberedDeletion>,
+    /// The instances that own sensors (`cluster`).
+    pub view: View,
+}
+
+/// The folders that own sensors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// Grows with each change of `active`.
+    pub number: u64,
+    /// The ids of the folders, in order.
+    pub active: Vec<u64>,
+}
+
+/// The part of an entry that other instances need to reach it (`cluster`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerEntry {
+    /// The address of the internal listener.
+    pub address: String,
+    /// The number of this start of the folder.
+    pub start: u32,
+    /// The lowest and the highest version of the protocol.
+    pub protocol: (u16, u16),
+    /// The folder and the start of each opening that this one cannot reach.
+    pub suspects: Vec<(u64, u32)>,
 }
 
 /// The entry of one opening of a WAL.
@@ -48,6 +72,8 @@ pub struct RegistryEntry {
     pub takeover: Option<Takeover>,
     /// The host name and the process id, shown to administrators.
     pub host: String,
+    /// How other instances reach it; `None` without `cluster`.
+    pub peer: Option<PeerEntry>,
 }
 
 /// The opening that took over the records of an earlier, ended opening.
@@ -78,6 +104,7 @@ impl MemberRegistry {
         match self.logs.iter_mut().find(|log| log.opening == entry.opening) {
             Some(log) => {
                 entry.watermark = entry.watermark.max(log.watermark);
+                entry.peer = entry.peer.or(log.peer.take());
                 *log = entry;
             }
             None => self.logs.push(entry),
@@ -188,7 +215,17 @@ mod tests {
     use super::*;
 
     fn entry(opening: u64, watermark: Stamp, seen_ms: u64) -> RegistryEntry {
-        RegistryEntry { opening, log: 1, folder: 1, watermark, beat: 0, seen_ms, takeover: None, host: String::new() }
+        RegistryEntry {
+            opening,
+            log: 1,
+            folder: 1,
+            watermark,
+            beat: 0,
+            seen_ms,
+            takeover: None,
+            host: String::new(),
+            peer: None,
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -11,12 +12,19 @@ use super::meta::Meta;
 use super::packed::{PackedRows, UnpackedRows};
 use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
+use crate::reading::varint::{put_texts, put_varint, take_text, take_varint, unzigzag, zigzag};
 use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 
-/// The error of a read from an incomplete memtable: acked readings that the query needs are still in the WAL only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("acked readings that the answer needs are still being replayed from the WAL; retry later")]
-pub struct ReplayPending;
+/// The error of a read from an incomplete memtable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnflushedError {
+    /// Acked readings that the query needs are still in the WAL only.
+    #[error("acked readings that the answer needs are still being replayed from the WAL; retry later")]
+    Replaying,
+    /// Other instances, which may have such readings, do not answer.
+    #[error("instances that may have acked readings do not answer: {0}; retry later")]
+    Missing(String),
+}
 
 /// An hour's unflushed readings of one sensor, packed as in the memtable: about a sixth of their size as values.
 #[derive(Debug, Clone)]
@@ -70,6 +78,40 @@ impl UnflushedHour {
         self.row_count() * reading + self.memory()
     }
 
+    /// Appends the hour to a message for another instance.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, zigzag(self.hour.0));
+        put_texts(out, self.names.iter().map(|name| &**name));
+        put_varint(out, self.packed.len() as u64);
+        self.packed.iter().for_each(|packed| packed.encode(out));
+    }
+
+    /// Reads what [`UnflushedHour::encode`] wrote; `None` if it is malformed.
+    #[must_use]
+    pub fn decode(bytes: &[u8], position: &mut usize) -> Option<Self> {
+        let hour = Hour(unzigzag(take_varint(bytes, position)?));
+        let names = (0..take_varint(bytes, position)?).map(|_| Some(Arc::from(take_text(bytes, position)?)));
+        let names: Arc<[Arc<str>]> = names.collect::<Option<Vec<_>>>()?.into();
+        let packed = (0..take_varint(bytes, position)?).map(|_| PackedRows::decode(bytes, position).map(Arc::new));
+        Self::new(hour, packed.collect::<Option<Vec<_>>>()?, &names)
+    }
+
+    /// Adds another instance's readings of the hour.
+    pub fn join(&mut self, other: &Self) {
+        let mut names = self.names.to_vec();
+        let mut place = |name: &Arc<str>| {
+            let known = names.iter().position(|known| known == name);
+            let place = known.unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            });
+            u16::try_from(place).unwrap_or(u16::MAX)
+        };
+        let places: Vec<u16> = other.names.iter().map(&mut place).collect();
+        self.packed.extend(other.packed.iter().map(|packed| Arc::new(packed.renumbered(&places))));
+        self.names = names.into();
+    }
+
     /// The readings with their stamps, merged by stamp.
     #[must_use]
     pub fn readings(&self) -> Readings {
@@ -116,13 +158,13 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// are all acked readings.
     ///
     /// # Errors
-    /// [`ReplayPending`] if the memtable may lack acked readings of these sensors and hours.
+    /// If the memtable may lack acked readings of these sensors and hours.
     async fn unflushed(
         &self,
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<Vec<UnflushedHour>>, ReplayPending>;
+    ) -> Result<Vec<Vec<UnflushedHour>>, UnflushedError>;
 
     /// The sensors of a database that a list read from the store after `version` may lack: those with unflushed readings,
     /// and those whose documents were stored later.
@@ -137,9 +179,23 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// The catalog's current version.
     ///
     /// # Errors
-    /// [`ReplayPending`] if WAL records that are not replayed yet may contain unknown sensors of the database or,
+    /// If WAL records that are not replayed yet may contain unknown sensors of the database or,
     /// without a database, unknown databases.
-    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, ReplayPending>;
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, UnflushedError>;
+
+    /// Learns what other instances have added since the last call: sensors, fields, and changes of the store. A query
+    /// begins with it.
+    ///
+    /// # Errors
+    /// If an instance does not answer.
+    async fn refresh(&self) -> Result<(), UnflushedError> {
+        Ok(())
+    }
+
+    /// The instances that did not answer within this time and were left out.
+    fn left_out(&self, _within: Duration) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The hours that this instance has changed in the store. A change is noted before its readings leave the memtable.
     /// Readings of a write with an unknown outcome stay in the memtable until the outcome is known.

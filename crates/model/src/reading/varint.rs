@@ -26,6 +26,19 @@ pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t
     texts.for_each(|text| put_bytes(out, text.as_bytes()));
 }
 
+/// Reads what [`put_bytes`] wrote; `None` if the bytes end early.
+pub fn take_bytes<'a>(bytes: &'a [u8], position: &mut usize) -> Option<&'a [u8]> {
+    let length = usize::try_from(take_varint(bytes, position)?).ok()?;
+    let taken = bytes.get(*position..position.checked_add(length)?)?;
+    *position += length;
+    Some(taken)
+}
+
+/// As [`take_bytes`], for UTF-8.
+pub fn take_text<'a>(bytes: &'a [u8], position: &mut usize) -> Option<&'a str> {
+    std::str::from_utf8(take_bytes(bytes, position)?).ok()
+}
+
 /// Reads a varint at `position` and advances it; `None` if the bytes end early or the number exceeds 64 bits.
 #[inline]
 pub fn take_varint(bytes: &[u8], position: &mut usize) -> Option<u64> {

@@ -62,7 +62,7 @@ pub use encode::{
 pub use groups::{GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix};
 pub use json::relaxed_json;
 pub use month::{decode_month, month_document, month_id, month_update};
-pub use raw::{decode_raw_page, decode_raw_sensor};
+pub use raw::{decode_raw_page, decode_raw_sensor, decode_sensor_bytes};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};
 pub use writer::BsonWriter;

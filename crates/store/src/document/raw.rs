@@ -14,7 +14,7 @@ use super::page_id;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::summary::{Figures, Number};
-use crate::bucket::{Result, StorageError};
+use crate::bucket::{Result, SensorDocument, StorageError};
 use crate::names::from_key;
 use crate::reading::Hour;
 
@@ -30,6 +30,16 @@ pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bo
         StorageError::Newer { detail, .. } => StorageError::Newer { id: key.to_owned(), detail },
         other => other,
     })
+}
+
+/// Decodes a sensor's document from bytes, as [`super::sensor_document`] makes them.
+///
+/// # Errors
+/// As [`decode_sensor`].
+pub fn decode_sensor_bytes(bytes: &[u8]) -> Result<SensorDocument> {
+    let unreadable =
+        |error: bson::error::Error| StorageError::Unreadable { id: String::new(), detail: error.to_string() };
+    decode_sensor(RawDocument::from_bytes(bytes).map_err(unreadable)?)
 }
 
 /// Decodes a sensor's document that is stored under `key`.

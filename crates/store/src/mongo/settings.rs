@@ -1,8 +1,8 @@
 //! The settings of databases, in the collection `settings` with a document per database.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::{Collection, Database};
 use parking_lot::Mutex;
 
@@ -50,6 +50,16 @@ impl MongoStore {
         }
         cached.flatten().unwrap_or(self.options.seal_form)
     }
+}
+
+/// Returns the known settings that a row has, because a rev never comes again.
+pub fn unchanged<'k>(
+    row: &RawDocumentBuf,
+    known: &'k BTreeMap<String, DatabaseSettings>,
+) -> Option<(&'k String, &'k DatabaseSettings)> {
+    let found = known.get_key_value(row.get_str("_id").ok()?)?;
+    let rev = u64::try_from(row.get_i64("rev").ok()?).ok()?;
+    (found.1.rev == rev).then_some(found)
 }
 
 /// Replaces a whole document by compare-and-set, or removes it if `document` is `None`. `held` is the expected rev, or 0 if

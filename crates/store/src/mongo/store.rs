@@ -1,5 +1,6 @@
 //! The storage traits for databases and coordination.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -75,8 +76,18 @@ impl DatabaseStore for MongoStore {
     }
 
     async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>> {
+        self.reread_settings(&BTreeMap::new()).await
+    }
+
+    async fn reread_settings(
+        &self,
+        known: &BTreeMap<String, DatabaseSettings>,
+    ) -> Result<Vec<(String, DatabaseSettings)>> {
         let found = self.find(&settings::collection(&self.mongo).clone_with_type(), Query::new(doc! {})).await?;
-        let decode = |row| document::decode_settings(&to_document(row)?);
+        let decode = |row| match settings::unchanged(row, known) {
+            Some((name, settings)) => Ok((name.clone(), settings.clone())),
+            None => document::decode_settings(&to_document(row)?),
+        };
         let rows = found.iter().map(decode).collect::<Result<Vec<_>>>()?;
         self.seal_forms.note(&rows);
         Ok(rows)

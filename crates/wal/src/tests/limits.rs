@@ -211,3 +211,31 @@ fn invalid_options_are_rejected() {
         assert!(matches!(open(&Simulated::new(1), options), Err(WalOpenError::Options { .. })));
     }
 }
+
+/// A frozen process must not log a record that its client has sent elsewhere in the meantime.
+#[test]
+fn a_record_whose_condition_fails_is_refused_and_others_stay() {
+    let options = WalOptions { budget_bytes: 48 << 10, ..small() };
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, options).unwrap();
+    let (open_gate, gate) = mpsc::channel::<()>();
+    let (sender, outcomes) = mpsc::channel();
+    let first = append(&log, &payload(0, 10)).unwrap();
+    log.append(0, 1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
+    // All of these wait together. The records with odd numbers may not get any sequence that is left.
+    for number in 0..8 {
+        let sender = sender.clone();
+        let condition = move |sequence| number % 2 == 0 || sequence <= first;
+        log.append_if(0, 1, payload(number, 3000), condition, move |result| sender.send((number, result)).unwrap())
+            .unwrap();
+    }
+    drop((open_gate, sender));
+    for (number, result) in outcomes.iter() {
+        assert_eq!(result.is_err(), number % 2 == 1, "{number}");
+        assert!(result.is_ok() || result == Err(AppendError::Late));
+    }
+    assert_eq!(read_all(&log, 1).len(), 6);
+    // What was refused takes no space of the budget.
+    let stored = (0..).map_while(|number| append(&log, &payload(number, 3000)).ok()).count();
+    assert!(stored >= 4, "{stored}");
+}

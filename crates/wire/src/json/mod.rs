@@ -65,6 +65,7 @@ impl<'a> Points<'a> for Items<'a> {
             series: PointSeries::Read(&reading.sensor),
             fields: &reading.fields,
             timestamp: reading.timestamp,
+            has_unit: reading.has_unit,
         }))
     }
 }

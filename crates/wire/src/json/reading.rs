@@ -32,6 +32,8 @@ pub(super) struct JsonReading<'a> {
     pub sensor: Sensor,
     pub fields: Vec<(Cow<'a, str>, RawValue<'a>)>,
     pub timestamp: Option<i64>,
+    /// True if the timestamp is a text in RFC 3339.
+    pub has_unit: bool,
 }
 
 /// An error, with its offset in the reading's text if it has one.
@@ -67,7 +69,8 @@ pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) ->
         Some(entry) => entry.value.timestamp(&entry.key, precision)?,
         None => None,
     };
-    Ok(JsonReading { sensor, fields, timestamp })
+    let has_unit = parts.ts.as_ref().is_some_and(|entry| entry.value.text.starts_with('"'));
+    Ok(JsonReading { sensor, fields, timestamp, has_unit })
 }
 
 /// Parses a line of NDJSON as `GET /api/v1/readings` answers it, such as
@@ -97,7 +100,8 @@ fn answered<'a>(
     for entry in &mut entries {
         entry.key = names::named_field(&entry.key, |name| name == TS).into();
     }
-    Ok(JsonReading { sensor, fields: fields(entries, limits)?, timestamp: Some(timestamp) })
+    let has_unit = time.value.text.starts_with('"');
+    Ok(JsonReading { sensor, fields: fields(entries, limits)?, timestamp: Some(timestamp), has_unit })
 }
 
 /// The entries at the top level of a reading, by known key.

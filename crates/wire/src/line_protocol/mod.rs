@@ -133,6 +133,7 @@ impl<'a> Points<'a> for Lines<'a> {
                     series: PointSeries::Text { text: read.series, column: first - start + 1 },
                     fields: self.fields.as_slice(),
                     timestamp: read.timestamp,
+                    has_unit: false,
                 }))
             }
             Err(fault) => Some(Err(self.recover(start, fault))),

@@ -124,6 +124,10 @@ impl<'a> DataPoints<'a> {
     }
 
     fn begin_scope(&mut self, message: &'a [u8]) -> Result<(), Reason> {
+        // Millions of empty scopes must not copy the tags of the resource.
+        if message.is_empty() {
+            return Ok(());
+        }
         let mut tags = self.resource_tags.clone();
         let mut fields = Fields::new(message);
         while let Some(scope) = fields.next_bytes(1).transpose()? {
@@ -201,7 +205,8 @@ impl<'a> Points<'a> for DataPoints<'a> {
             Err(rejection) => return Some(Err(rejection)),
         };
         let series = PointSeries::Read(self.sensor.as_ref()?);
-        Some(Ok(Point { number: self.number, text: b"", series, fields: &self.fields.list, timestamp }))
+        let fields = &self.fields.list;
+        Some(Ok(Point { number: self.number, text: b"", series, fields, timestamp, has_unit: true }))
     }
 }
 

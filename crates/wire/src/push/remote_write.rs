@@ -129,7 +129,8 @@ impl<'a> Points<'a> for Samples<'a> {
             Err(rejection) => return Some(Err(rejection)),
         };
         let series = PointSeries::Read(self.sensor.as_ref().ok()?);
-        Some(Ok(Point { number: self.number, text: b"", series, fields: &self.field, timestamp: Some(timestamp) }))
+        let timestamp = Some(timestamp);
+        Some(Ok(Point { number: self.number, text: b"", series, fields: &self.field, timestamp, has_unit: true }))
     }
 }
 

@@ -8,6 +8,9 @@ use hourglass_model::reading::{Limits, Reason, Rejection, Sensor};
 use crate::names;
 use crate::point::line_text;
 
+/// Maximum bytes of a refused sensor's key in a rejection, because each reading of a few bytes repeats it.
+const QUOTED_KEY_BYTES_MAX: usize = 1 << 10;
+
 /// Decoded tags. Memory is bounded, because tags beyond `limits.tags` are only counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tags<'a> {
@@ -44,7 +47,7 @@ impl<'a> Tags<'a> {
 
     /// Makes the sensor with this measurement.
     pub fn sensor(&self, measurement: &str, limits: &Limits) -> Result<Sensor, RefusedSensor> {
-        let refuse = |key: &str, reason| RefusedSensor { key: key.into(), reason };
+        let refuse = RefusedSensor::new;
         let found = measurement.len() + self.bytes();
         let limit = limits.line_bytes;
         if found > limit {
@@ -73,12 +76,25 @@ fn check_names(sensor: &Sensor, limits: &Limits) -> Result<(), Reason> {
 pub(crate) struct RefusedSensor {
     /// The start of the line that a rejection quotes.
     key: Box<str>,
+    /// True if only the start of the key is kept.
+    is_cut: bool,
     reason: Reason,
 }
 
 impl RefusedSensor {
+    fn new(key: &str, reason: Reason) -> Self {
+        let is_cut = key.len() > QUOTED_KEY_BYTES_MAX;
+        let end = (0..=QUOTED_KEY_BYTES_MAX).rev().find(|end| key.is_char_boundary(*end)).unwrap_or_default();
+        let key = if is_cut { format!("{}…", &key[..end]).into() } else { key.into() };
+        Self { key, is_cut, reason }
+    }
+
     /// A rejection of one reading of the sensor.
     pub fn reject(&self, number: usize, fields: &[(Cow<'_, str>, RawValue<'_>)], timestamp: Option<i64>) -> Rejection {
+        if self.is_cut {
+            // With fields it would be the line of another sensor, which could be sent again.
+            return Rejection::new(number, 0, self.key.as_bytes(), self.reason.clone());
+        }
         let line = line_text(&self.key, fields, timestamp);
         Rejection::new(number, 0, line.as_bytes(), self.reason.clone())
     }

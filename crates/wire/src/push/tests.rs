@@ -140,6 +140,24 @@ fn a_rejected_sample_does_not_affect_the_others() {
     assert_eq!(lines[9..], ["good value=1.0 1000000"]);
 }
 
+/// Regression: each sample of a refused series, a few bytes, wrote the series' key of up to 64 KiB anew.
+#[test]
+fn a_long_refused_key_is_not_repeated_for_each_sample() {
+    let long = "é".repeat(500);
+    let names: Vec<String> = (0..20).map(|n| format!("k{n:02}")).collect();
+    let mut labels: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*long)).collect();
+    labels.extend([("__name__", "m"), ("z", "new\nline")]);
+    let timeseries = vec![series(&labels, &[(1.0, 1), (2.0, 2)])];
+    let body = WriteRequest { timeseries, metadata: Vec::new() }.encode_to_vec();
+    let mut points = Samples::new(&body, Limits::default());
+    for _ in 0..2 {
+        let rejection = points.next().expect("a sample").expect_err("a tag is invalid");
+        let whole = rejection.whole.expect("a text").0;
+        assert!(whole.len() < 1_100 && whole.starts_with("m,k00=é") && whole.ends_with('…'), "{whole}");
+    }
+    assert!(points.next().is_none());
+}
+
 #[test]
 fn a_damaged_message_is_one_rejection() {
     let good = WriteRequest { timeseries: vec![series(&[("__name__", "good")], &[(1.0, 1)])], metadata: Vec::new() };

@@ -29,6 +29,8 @@ const LINES_MAX = 5e6;
 const META = "\u0000meta";
 /** Labels of the value types of the API. */
 const KINDS = { number: "", boolean: "boolean", string: "string" };
+/** The end of the name of a field with values of another type. */
+const KEPT = /@(number|string|boolean)$/;
 /** Functions with computed values, which are shown with three decimals. */
 const COMPUTED = new Set(["avg", "sum", "median", "p95", "difference(avg)", "rate"]);
 /** Buttons for touch screens: key, sign and label. */
@@ -168,7 +170,8 @@ function rangeAfter(key, { from, to }) {
   return null;
 }
 
-function draw(container, query, now, before, { zoom, goToNewest, caller, hidden }) {
+function draw(container, chosen, now, before, { zoom, goToNewest, caller, hidden }) {
+  const query = { ...chosen, fn: now.fn ?? chosen.fn };
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`Showing the first ${SERIES_MAX} of ${now.lines.length} series. Choose fewer sensors, or group them.`);
@@ -187,7 +190,7 @@ function draw(container, query, now, before, { zoom, goToNewest, caller, hidden 
   const plot = numbers.length > 0 && h("div", { class: "plot", tabindex: "0" });
   const legend = numbers.length > 0 && h("ul", { class: "legend", "aria-label": "Series" });
   const states = h("div");
-  show(container, card(null, noticeList, plot, legend, rows.length > 0 && states), card("Values", tableOf(series, times, query)), exportActions(query, caller));
+  show(container, card(null, noticeList, plot, legend, rows.length > 0 && states), card("Values", tableOf(series, times, query)), exportActions(chosen, caller));
   const started = performance.now();
   const drawn = plot && chart(plot, times, numbers, { zoom, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${numbers.length} series ${range}` });
   legend && legend.append(...numbers.map((one, index) => legendEntry(one, index, drawn, hidden)));
@@ -293,7 +296,9 @@ async function chooseFrom(container, { caller, database }, set, move) {
   const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", parameters), get("/api/v1/tags", parameters)]);
   const kinds = Object.keys(KINDS);
   const order = (a, b) => kinds.indexOf(a.type) - kinds.indexOf(b.type) || b.sensors - a.sensors;
-  const fieldChoices = fields.filter(({ field: name }) => isListed(name)).sort(order);
+  const query = queryFromUrl(database);
+  const resolved = await resolvedFields(fields, query);
+  const fieldChoices = fields.filter(({ field: name }) => isListed(name) && !resolved.has(name)).sort(order);
   const chosen = wanted.getAll("f");
   if (chosen.length === 0 && fieldChoices.length > 0) change({ f: [fieldChoices[0].field] });
   const now = settings();
@@ -303,7 +308,6 @@ async function chooseFrom(container, { caller, database }, set, move) {
   const groups = [["none", "sensor"], ...tags.filter(({ tag }) => isListed(tag) && tag !== "none" && tag !== "*").map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
   if (!groups.some(([key]) => key === by)) groups.push([by, visible(by)]);
   const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
-  const query = queryFromUrl(database);
   const refocus = keepFocus(container);
   show(container,
     h("div", { class: "row" },
@@ -326,6 +330,25 @@ async function chooseFrom(container, { caller, database }, set, move) {
       // A fixed range is not refreshed.
       check("Refresh", now.get("still") !== "1" && !now.get("from"), (on) => set({ still: on ? null : "1" }), { disabled: Boolean(now.get("from")) })));
   refocus();
+}
+
+/**
+ * The fields that keep values of another type (`temp@string`), are not chosen and have no value in the range. A field stays known after its values were
+ * deleted, and would be offered for good.
+ */
+async function resolvedFields(fields, { database, measurement, from, to, fields: chosen }) {
+  const names = new Set(fields.map(({ field: name }) => name));
+  const kept = [...names].filter((name) => KEPT.test(name) && names.has(name.replace(KEPT, "")) && !chosen.includes(name));
+  if (kept.length === 0) return new Set();
+  const range = { from: Math.round(from), to: Math.round(to), precision: "ms" };
+  try {
+    const { series } = await get("/api/v1/summary", { db: database, measurement, ...range, fields: kept.join(","), agg: "count", group_by: "*" });
+    const found = series.flatMap(({ windows }) => windows.flatMap((window) => Object.keys(window.fields)));
+    return new Set(kept.filter((name) => !found.includes(name)));
+  } catch {
+    // They cannot be counted, for example because the range has too many readings: offer all.
+    return new Set();
+  }
 }
 
 /** A field for a date and time in the user's time zone, given in milliseconds. */

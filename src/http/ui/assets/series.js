@@ -30,7 +30,7 @@ export function request(query, back = 0) {
   return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${query.step}s`], ["tz", query.zone], ["group_by", query.group === "none" ? "" : query.group]]];
 }
 
-/** Fetches the series, each with the type, times (ms) and values of one field, and the notices. */
+/** Fetches the series, each with the type, times (ms) and values of one field, the notices, and the function if it is another than the chosen one. */
 export async function load(query, back, signal) {
   const [path, parameters] = request(query, back);
   const { series, notices, next } = await get(path, parameters, signal).catch((error) => {
@@ -38,6 +38,12 @@ export async function load(query, back, signal) {
     if (error.status !== 400 || !parameters.some(([name]) => name === "limit")) throw error;
     return get(path, parameters.filter(([name]) => name !== "limit"), signal);
   });
+  if (query.fn === "raw" && next) {
+    // A part of the readings ends in the midst of the sensors. Windows have all sensors over the whole range.
+    const windows = await load({ ...query, fn: "last", group: "none" }, back, signal);
+    const notice = `There are too many readings to show each: the last value of each window of ${query.step} s is shown. The CSV has all readings.`;
+    return { ...windows, fn: "last", notices: [...windows.notices, notice] };
+  }
   const lines = [];
   const names = labels(series, query);
   for (const [index, one] of series.entries()) {
@@ -49,9 +55,7 @@ export async function load(query, back, signal) {
       lines.push({ key, kind, unit, title: visible(key), name: query.fields.length === 1 ? name : `${name} · ${visible(field)}`, points });
     }
   }
-  const count = series.reduce((sum, { readings }) => sum + (readings?.length ?? 0), 0);
-  const cut = query.fn === "raw" && next ? [`Only the first ${count} readings are shown, sensor by sensor. Choose a shorter range, fewer sensors, or the last value of each window (Last).`] : [];
-  return { lines, notices: [...(notices ?? []), ...cut] };
+  return { lines, notices: notices ?? [] };
 }
 
 /** The unit of the shown values of a field, with a space before it; empty if there is none. */

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::post::{PostAnswer, Service, Target, url_encode};
+use crate::commands::post::{PostAnswer, Service, Target, url_encode};
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
