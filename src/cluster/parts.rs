@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use hourglass_members::{Ack, AppendId, AppendOutcome, Batch as Piece, ClientAnswer, Event, FolderId, partition};
@@ -15,10 +16,10 @@ use crate::bucket::{SensorDocument, StorageError, UnflushedError};
 use crate::buffer::dispatch::{batches, memory};
 use crate::buffer::record::batch::{Batch, index, stored_bytes};
 use crate::buffer::record::{self, KIND_READINGS};
-use crate::catalog::{Database, KnownSensor};
+use crate::catalog::{Claims, Database, KnownSensor};
 use crate::config::AckLevel;
 use crate::ingest::IngestError;
-use crate::ingest::admission::owners::{OnPage, OwnedReadings, Owners, QueuedReadings};
+use crate::ingest::admission::owners::{OnPage, OwnedReadings, Owners, QueuedReadings, SharedClaims};
 use crate::reading::Stamp;
 
 /// Time from the last byte of a request to its answer, unless it waits for the store.
@@ -149,17 +150,19 @@ impl Cluster {
             record: payload.to_vec(),
             received: request.received,
             memory: memory(&request),
+            claims: SharedClaims::default(),
             waiter: None,
         })
     }
 
-    fn piece(&self, database: &Arc<Database>, received: i64, share: Share) -> (Piece, OwnPiece) {
+    fn piece(database: &Arc<Database>, received: i64, claims: &SharedClaims, share: Share) -> (Piece, OwnPiece) {
         let Share { partition, batches, .. } = share;
         let record = record::encode(&database.name, received, &batches);
         let piece = Piece { partition, records: record.as_slice().into() };
         let memory = batches.iter().map(Batch::memory).sum();
         let database = database.clone();
-        (piece, OwnPiece(Some(QueuedReadings { database, batches, record, received, memory, waiter: None })))
+        let claims = claims.clone();
+        (piece, OwnPiece(Some(QueuedReadings { database, batches, record, received, memory, claims, waiter: None })))
     }
 }
 
@@ -180,10 +183,11 @@ impl Owners for Cluster {
     async fn write(&self, readings: OwnedReadings, level: AckLevel) -> Result<(), IngestError> {
         let OwnedReadings { database, batches, claims, received, mut admission, guard } = readings;
         let read_boot_ms = boot_ms();
+        let claims: SharedClaims = Arc::new(Mutex::new(Some(claims)));
         let shares = self.divide(&database.name, &batches);
         drop(batches);
         let (pieces, own): (Vec<Piece>, Vec<OwnPiece>) =
-            shares.into_iter().map(|share| self.piece(&database, received, share)).unzip();
+            shares.into_iter().map(|share| Self::piece(&database, received, &claims, share)).unzip();
         // The records are in memory twice: for a repeat, and as frames.
         admission.grow(2 * pieces.iter().map(|piece| piece.records.len()).sum::<usize>())?;
         let (reply, answer) = oneshot::channel();
@@ -193,7 +197,8 @@ impl Owners for Cluster {
         let answered = tokio::spawn(async move {
             let answer = answer.await;
             if matches!(answer, Ok(ClientAnswer::Acked { .. })) {
-                claims.make_firm();
+                let claims = claims.lock().take();
+                claims.into_iter().for_each(Claims::make_firm);
             }
             drop((guard, admission));
             answer

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::bytes_in_flight::BytesInFlight;
@@ -16,6 +17,9 @@ use crate::config::AckLevel;
 use crate::ingest::error::IngestError;
 use crate::reading::Stamp;
 
+/// The claims of a request that is logged in several records, until the first of them is.
+pub(crate) type SharedClaims = Arc<Mutex<Option<Claims>>>;
+
 /// Readings on their way into the WAL.
 pub(crate) struct QueuedReadings {
     pub database: Arc<Database>,
@@ -26,6 +30,8 @@ pub(crate) struct QueuedReadings {
     pub received: i64,
     /// The memory of the batches, in bytes.
     pub memory: usize,
+    /// The new fields of the request, which become firm before its readings reach a shard.
+    pub claims: SharedClaims,
     /// Receives the outcome once the readings are stored.
     pub waiter: Option<oneshot::Sender<Result<(), StorageError>>>,
 }

@@ -17,8 +17,8 @@ use crate::buffer::dispatch::{Dispatch, KnownChange};
 use crate::buffer::record;
 use crate::buffer::record::batch::Batch;
 use crate::buffer::record::meta::MetaRecord;
-use crate::catalog::Database;
 use crate::catalog::deletion::{DeletedTimes, Deletion, Scope};
+use crate::catalog::{Claims, Database};
 use crate::config::AckLevel;
 use crate::faults;
 use crate::ingest::Arrival;
@@ -433,8 +433,7 @@ impl Submitter {
         }
     }
 
-    /// Queues readings, and returns at once. `done` is called as in [`Wal::append_if`], after the readings were
-    /// dispatched.
+    /// Queues readings. `done` is called as in [`Wal::append_if`], after they were dispatched.
     ///
     /// # Errors
     /// The same.
@@ -445,11 +444,12 @@ impl Submitter {
         condition: impl Fn(Stamp) -> bool + Send + 'static,
         done: impl FnOnce(Result<Stamp, AppendError>) + Send + 'static,
     ) -> Result<(), AppendError> {
-        let QueuedReadings { database, batches, record, received, memory, waiter } = readings;
+        let QueuedReadings { database, batches, record, received, memory, claims, waiter } = readings;
         let count = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let dispatch = self.dispatch.clone();
         let logged = move |appended: Result<Sequence, AppendError>| {
             if let Ok(sequence) = appended {
+                claims.lock().take().into_iter().for_each(Claims::make_firm);
                 if let Some(waiter) = waiter {
                     dispatch.positions.wait_for(sequence, waiter);
                 }
